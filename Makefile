@@ -1,0 +1,55 @@
+# Every target sets up what it needs: the first run makes .venv from the pinned constraints.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long lint format bench faults public-mcp lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (a minute on a fresh machine)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## make .venv with the pinned dependencies
+
+demo: $(STAMP) ## play the whole story on an embedded Valkey; exit 0 only if every step held
+	@$(BIN)/mutation-ledger demo
+
+test: $(STAMP) ## unit, integration and acceptance tests
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
+test-long: $(STAMP) ## the same with more examples, and the soaks
+	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -n auto --dist worksteal --timeout 1800 $(PYTEST_ARGS)
+
+lint: $(STAMP) ## ruff, mypy strict, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the code in the house format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP) ## throughput and latency against the floor of two confirmed writes
+	@$(BIN)/mutation-ledger bench
+
+faults: $(STAMP) ## kill -9, lost replies and lost wake-ups, longer than in `make test`
+	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -n auto --timeout 1800 tests/faults $(PYTEST_ARGS)
+
+public-mcp: $(STAMP) ## protected calls on public MCP servers (npm and PyPI packages)
+	@$(BIN)/python -m pytest -m npm -p no:randomly tests/acceptance/test_public_mcp.py $(PYTEST_ARGS)
+
+lock: ## write constraints.txt anew from pyproject.toml
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-emit-index-url --no-annotate --no-header -o constraints.txt pyproject.toml
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The Flask front door: admission, approvals, history and streams over HTTP."""

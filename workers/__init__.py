@@ -1,0 +1,1 @@
+"""Workers: own sessions, execute approved mutations once, settle what happened."""

@@ -1,0 +1,1 @@
+"""Sample tool servers used by the demo and the tests."""
