@@ -1,0 +1,1 @@
+"""Running several processes as one service: start, watch, restart, stop in order."""
