@@ -145,7 +145,7 @@ class ValkeyProcess:
         try:
             # By pid, because another process may have taken the port and answer in our place.
             info: dict[str, Any] = client.info("server")
-            return info["process_id"] == self.pid
+            return bool(info["process_id"] == self.pid)
         except (RedisConnectionError, BusyLoadingError, redis.TimeoutError):
             return False
         except redis.AuthenticationError:
