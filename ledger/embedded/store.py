@@ -120,18 +120,21 @@ class EmbeddedStore:
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
         """End the server cleanly, by SIGKILL after `timeout` seconds (the AOF is complete either way)."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.terminate()
+        self.terminate()
+        if self._process is not None:
             try:
-                process.wait(timeout)
+                self._process.wait(timeout)
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                self.kill()
         self._process = None
         if self._lock.held:
             self._tidy()
         self._lock.release()
+
+    def terminate(self) -> None:
+        """Ask the server to end cleanly, without waiting; `stop` still has to tidy up."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
 
     def kill(self) -> None:
         """SIGKILL the server at once; `stop` still has to tidy up."""
