@@ -63,6 +63,8 @@ class RedisConfig(Section):
     def _some_copy_on_disk(self) -> Self:
         if self.durability is Durability.VERIFIED and self.aof_local + self.aof_replicas == 0:
             raise ValueError("aof_local = 0 needs aof_replicas >= 1, or nothing is ever confirmed on disk")
+        if self.durability is Durability.ALWAYS and self.aof_replicas:
+            raise ValueError('aof_replicas needs durability = "verified": only WAITAOF can confirm replicas')
         return self
 
 
