@@ -1,0 +1,146 @@
+"""Admitting a delivery: step 1 of the path (C-40, C-60 to C-64)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ledger.identity import content_digest, delivery_identity, mutation_identity_of, session_hash
+from ledger.ids import new_id, shard_of_session
+from ledger.records import Run
+from ledger.store.call import ScriptCall
+from ledger.store.codec import pack
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedCall:
+    """One call, resolved by policy. `tool` is canonical (C-03), `arguments` its canonical JSON text."""
+
+    tool: str
+    arguments: str
+    protected: bool
+    level: str | None = None
+    rule: str | None = None
+    budget_eligible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """Settings that admission needs; milliseconds and counts."""
+
+    ceiling_ms: int
+    session_ms: int
+    approval_ms: int
+    journal_ms: int
+    inactivity_ms: int
+    max_live_runs: int
+    max_pending_approvals: int
+    policy_digest: str
+    tombstone_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a host hands in. `content` is what a redelivery must repeat: see `identity.content_digest`."""
+
+    tenant: str
+    session_id: str
+    agent: str
+    user: str
+    principal: str
+    delivery_id: str | None
+    calls: Sequence[ProposedCall]
+    content: dict[str, Any]
+    on_error: Literal["stop", "continue"] = "stop"
+    logical_turn_id: str | None = None
+    handler: str | None = None
+    deadline_ms: int | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The run that carries the delivery: made now (`new`, `redelivered`) or found live (`attached`)."""
+
+    how: Literal["new", "attached", "redelivered"]
+    run: Run
+    wake: bool
+
+
+def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> ScriptCall[Admitted]:
+    """Builds the admission of one delivery; sending it again admits nothing twice.
+
+    Without a `delivery_id` one is made here, so the same call value must be re-sent, not built anew.
+
+    Raises when run, Refused with: delivery_mismatch, delivery_retired, logical_turn_unavailable, delivery_limit,
+    queue_full, approvals_full.
+    """
+    sid = session_hash(delivery.tenant, delivery.session_id)
+    shard = shard_of_session(sid, shards)
+    run_id = new_id(shard)
+    delivery_id = delivery.delivery_id or run_id
+    identity = bytes.fromhex(
+        delivery_identity(delivery.tenant, delivery.session_id, delivery.agent, delivery.user, delivery_id)
+    )
+    content = bytes.fromhex(content_digest(delivery.content))
+    request = {
+        "tn": delivery.tenant,
+        "s": delivery.session_id,
+        "sid": sid,
+        "a": delivery.agent,
+        "u": delivery.user,
+        "p": delivery.principal,
+        "d": identity,
+        "di": delivery_id,
+        "c": content[:16],
+        "run": run_id,
+        "no": new_id(0)[2:26],
+        "k": "handler" if delivery.handler else "plan",
+        "h": delivery.handler,
+        "oe": delivery.on_error,
+        "ce": min(limits.ceiling_ms, delivery.deadline_ms or limits.ceiling_ms),
+        "ss": limits.session_ms,
+        "ap": limits.approval_ms,
+        "pd": limits.policy_digest,
+        "cn": delivery.logical_turn_id,
+        "calls": [_call(call, shard) for call in delivery.calls],
+        "lim": {"q": limits.max_live_runs, "p": limits.max_pending_approvals},
+        "tb": tombstone_member(identity, limits.tombstone_key),
+        "jr": limits.journal_ms,
+        "in": limits.inactivity_ms,
+        "tp": delivery.traceparent,
+    }
+    if delivery.delivery_id is None:
+        request["lk"] = _coalescing_key(delivery, content)
+    return ScriptCall.of("admit_delivery", shard, pack(request), decode=_decode)
+
+
+def tombstone_member(identity: bytes, key: bytes) -> bytes:
+    """What stays of a retired delivery: nothing that can be linked to it without the key (C-84)."""
+    return hmac.new(key, identity, hashlib.sha256).digest()[:16]
+
+
+def _coalescing_key(delivery: Delivery, content: bytes) -> bytes:
+    """Identical requests of one agent and user coalesce; another user's never do (C-61)."""
+    whose = f"{delivery.agent}\0{delivery.user}\0".encode()
+    return hashlib.sha256(whose + content).digest()[:16]
+
+
+def _call(call: ProposedCall, shard: int) -> dict[str, Any]:
+    return {
+        "t": call.tool,
+        "m": bytes.fromhex(mutation_identity_of(call.tool, call.arguments)),
+        "a": call.arguments,
+        "pr": call.protected or None,
+        "lv": call.level,
+        "ru": call.rule,
+        "ap": new_id(shard) if call.level and not call.rule else None,
+        "el": call.budget_eligible or None,
+    }
+
+
+def _decode(reply: list[Any]) -> Admitted:
+    return Admitted(reply[1].decode(), Run.read(reply[3]), bool(reply[2]))

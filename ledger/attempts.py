@@ -1,0 +1,266 @@
+"""Begin, settle and put back: steps 5 and 7 of the path (C-10, C-13, C-22 to C-24)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ledger.states import MutationStatus
+from ledger.store.call import ScriptCall
+from ledger.store.codec import pack, raw, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPolicy:
+    """What begin needs from the configuration; milliseconds. `execution_ms` None: no budget is registered (C-52)."""
+
+    digest: str
+    tool_timeout_ms: int
+    drain_ms: int
+    lease_ms: int
+    wrap_up_ms: int
+    tombstone_ms: int
+    execution_ms: int | None = None
+
+    @property
+    def packed(self) -> dict[str, int | None]:
+        """The part of the request that scripts read as `pol`."""
+        return {
+            "to": self.tool_timeout_ms,
+            "dr": self.drain_ms,
+            "le": self.lease_ms,
+            "wr": self.wrap_up_ms,
+            "ex": self.execution_ms,
+            "tb": self.tombstone_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A call whose intent is written. `deadline` and `store_now` are store ms; `arguments` canonical JSON text.
+
+    `mutation` (raw) and `turn` are None for an unprotected call: it leaves no entry.
+    """
+
+    sid: str
+    run_id: str
+    index: int
+    tool: str
+    arguments: str
+    attempt: str
+    step: int
+    mutation: bytes
+    turn: int | None
+    logical_turn_id: str | None
+    deadline: int
+    store_now: int
+    session_id: str
+    agent: str
+    user: str
+    delivery_id: str | None
+    traceparent: str | None
+
+    @property
+    def mutation_id(self) -> str:
+        """The call's identity, hex (C-01)."""
+        return self.mutation.hex()
+
+    @property
+    def protected(self) -> bool:
+        """Whether an intent is on record."""
+        return self.turn is not None
+
+    def parsed_arguments(self) -> dict[str, Any]:
+        """The arguments, exact (C-02)."""
+        arguments: dict[str, Any] = json.loads(self.arguments)
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCheck:
+    """The call was admitted under another policy: resolve its protection again before begin (C-05)."""
+
+    run_id: str
+    index: int
+    tool: str
+    protected: bool
+    level: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No call was begun: `released` or `yielded` (the session is given up), `lost`, or `again` (ask once more)."""
+
+    why: Literal["released", "yielded", "lost", "again"]
+
+
+Work = Begun | PolicyCheck | Nothing
+
+
+def read_work(packed: bytes) -> Work:
+    """Reads what a script says an owner shall do next."""
+    w = unpack(packed)
+    match w["k"]:
+        case "call":
+            return Begun(
+                sid=w["sid"],
+                run_id=w["run"],
+                index=w["i"],
+                tool=w["tl"],
+                arguments=w["args"] or "{}",
+                attempt=w["at"],
+                step=w["st"],
+                mutation=raw(w["m"]),
+                turn=w["t"] or None,
+                logical_turn_id=w["turn"] or None,
+                deadline=int(w["dl"]),
+                store_now=int(w["now"]),
+                session_id=w["s"],
+                agent=w["a"],
+                user=w["u"],
+                delivery_id=w["di"] or None,
+                traceparent=w["tp"] or None,
+            )
+        case "check":
+            return PolicyCheck(w["run"], w["i"], w["tl"], bool(w["pr"]), w["lv"] or None)
+        case why:
+            return Nothing(why)
+
+
+@dataclass(frozen=True, slots=True)
+class Reprotected:
+    """A call's protection, resolved again by the worker; `approval_id` is used if a person must be asked now."""
+
+    run_id: str
+    index: int
+    protected: bool
+    level: str | None
+    approval_id: str
+    approval_ms: int
+
+
+def begin_next(
+    shard: int,
+    sid: str,
+    token: str,
+    step: int,
+    policy: BeginPolicy,
+    *,
+    yield_if_others: bool = False,
+    reprotected: Reprotected | None = None,
+) -> ScriptCall[Work]:
+    """Begins the session's next call, or gives the session up.
+
+    Raises when run, Refused with: lease_lost, stale_step, attempt_voided.
+    """
+    request: dict[str, Any] = {
+        "sid": sid,
+        "tk": token,
+        "st": step,
+        "pd": policy.digest,
+        "pol": policy.packed,
+        "yd": yield_if_others or None,
+    }
+    if reprotected is not None:
+        request["ap"] = reprotected.approval_id
+        request["pp"] = {
+            "run": reprotected.run_id,
+            "i": reprotected.index,
+            "pr": reprotected.protected or None,
+            "lv": reprotected.level,
+            "to": reprotected.approval_ms,
+        }
+    return ScriptCall.of("begin_next", shard, pack(request), decode=lambda reply: read_work(reply[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What an attempt came to. `status` APPROVED means proven non-execution. `result` is JSON text or None."""
+
+    status: MutationStatus
+    reason: str | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Answer to a settlement; `work` is the next call when one was asked for, `refused` why none was begun.
+
+    `how`: settled, repeated (C-22), late (first-hand after reclaim), kept (reconciled before: evidence only).
+    """
+
+    how: Literal["settled", "repeated", "late", "kept"]
+    record: str | None
+    revision: int
+    work: Work | None
+    refused: str | None
+
+
+def settle_attempt(
+    shard: int,
+    begun: Begun,
+    token: str,
+    settlement: Settlement,
+    *,
+    next_step: int | None,
+    policy: BeginPolicy,
+    yield_if_others: bool = False,
+) -> ScriptCall[Settled]:
+    """Settles an attempt and, with `next_step`, begins the next call in the same step (C-24).
+
+    Raises when run, Refused with attempt_mismatch: the entry belongs to another attempt, or the session is gone.
+    """
+    request: dict[str, Any] = {
+        "sid": begun.sid,
+        "tk": token,
+        "at": begun.attempt,
+        "r": begun.run_id,
+        "i": begun.index,
+        "v": settlement.status.code,
+        "rs": settlement.reason,
+        "res": settlement.result,
+        "pd": policy.digest,
+        "pol": policy.packed,
+        "yd": yield_if_others or None,
+    }
+    if begun.protected:
+        request["t"], request["m"] = begun.turn, begun.mutation
+    if next_step is not None:
+        request["nx"], request["st"] = True, next_step
+
+    def decode(reply: list[Any]) -> Settled:
+        _, how, record, revision, work, refused = reply
+        return Settled(
+            how.decode(),
+            record.decode() or None,
+            revision,
+            read_work(work) if work else None,
+            refused.decode() or None,
+        )
+
+    return ScriptCall.of("settle_attempt", shard, pack(request), decode=decode)
+
+
+@dataclass(frozen=True, slots=True)
+class Voided:
+    """Answer to a put-back: `voided` a landed intent went back to approved, `nothing` none had landed (yet)."""
+
+    how: Literal["voided", "nothing", "repeated"]
+    record: str | None
+    revision: int
+
+
+def void_attempt(
+    shard: int, sid: str, token: str, step: int, attempt: str, *, reason: str | None = None, refusal: str | None = None
+) -> ScriptCall[Voided]:
+    """Puts an attempt back; one that lands later is refused, its approval stays consumed (C-23).
+
+    Raises when run, Refused with: lease_lost, stale_step.
+    """
+    request = {"sid": sid, "tk": token, "st": step, "at": attempt, "rs": reason, "cd": refusal}
+
+    def decode(reply: list[Any]) -> Voided:
+        return Voided(reply[1].decode(), reply[2].decode() or None, reply[3])
+
+    return ScriptCall.of("void_attempt", shard, pack(request), decode=decode)

@@ -1,0 +1,153 @@
+-- Admits one delivery: session, delivery, run, calls, approval requests and queue place in one step (C-40, C-60..C-64).
+-- KEYS[1] seq hash of the shard
+-- ARGV[1] store id · ARGV[2] highest confirmed n
+-- ARGV[3] packed request {tn s sid a u p d di au c run no k h oe ce ss ap pd cn calls lim tb lk jr in tp tx}:
+--   tenant, session id, sid, agent, user, principal, delivery identity (raw), delivery id, made here (no id given),
+--   content digest (raw), run id, nonce for a new session, kind, handler, on_error, ceiling ms from now, session
+--   clock ms, approval timeout ms, policy digest, turn id to continue, calls, limits {q p}, tombstone member,
+--   coalescing digest (raw, absent with a delivery id), journal life ms, inactivity ms, traceparent, text/input JSON
+--   a call: {t m a pr lv ru ap el}: tool, mutation (raw), arguments JSON, protected, level, rule, approval id, eligible
+-- Reply: {n, 'new'|'attached'|'redelivered', wake 0|1, view}
+-- Errors: STORE_WENT_BACK STORE_CHANGED DELIVERY_RETIRED DELIVERY_MISMATCH LOGICAL_TURN_UNAVAILABLE DELIVERY_LIMIT
+--   QUEUE_FULL APPROVALS_FULL
+-- Guarantees: a refusal changes nothing; the same delivery never makes a second live run.
+--!include guard
+--!include keys
+--!include pack
+--!include session
+--!include ready
+--!include journal
+--!include entry
+--!include outcome
+--!include run
+--!include retire
+--!include view
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+
+local DELIVERIES_MAX, MUTATIONS_MAX = 50, 32
+
+guard(seq_key, store_id, seen)
+local now = store_now()
+if redis.call('ZSCORE', K.retired, q.tb) then refuse('DELIVERY_RETIRED', 'this delivery was retired') end
+
+local S = load_session(q.sid)
+if not S then
+  S = { sid = q.sid, key = K.session(q.sid), fresh = true,
+        meta = { tn = q.tn, s = q.s, no = q.no, at = now, tc = 0, an = 0, lm = now, lv = 0, ts = {} } }
+end
+
+local function reply(how, R)
+  return { raise_seq(seq_key), how, WAKE, run_view(S, R) }
+end
+
+local known = unpack_record(redis.call('HGET', S.key, 'd' .. q.d) or nil)
+if not known and q.lk then
+  local live = redis.call('HGET', S.key, 'l' .. q.lk)
+  local R = live and load_run(live, now)
+  if R and not R.state.en then return reply('attached', R) end
+end
+if known then
+  if known.c ~= q.c then refuse('DELIVERY_MISMATCH', 'same delivery_id, other content') end
+  local R = load_run(known.r, now)
+  if R and not R.state.en then return reply('attached', R) end
+end
+
+local turn_no = known and known.t or nil
+local turn
+if turn_no then
+  turn = load_turn(S, turn_no)
+  if not turn then refuse('LOGICAL_TURN_UNAVAILABLE', 'its logical turn is gone') end
+elseif q.cn then
+  turn_no = turn_number(S, q.cn)
+  turn = turn_no and load_turn(S, turn_no)
+  if not turn or turn.a ~= q.a or turn.u ~= q.u then refuse('LOGICAL_TURN_UNAVAILABLE', 'unknown logical turn') end
+  if #turn.d >= DELIVERIES_MAX then refuse('DELIVERY_LIMIT', 'the logical turn holds 50 deliveries') end
+end
+if S.meta.lv >= q.lim.q then refuse('QUEUE_FULL', 'too many live runs in this session') end
+
+-- What is recorded in the delivery's turn is refused here, before anybody is asked (C-60).
+local asked, fresh_mutations, seen_here = 0, 0, {}
+for _, call in ipairs(q.calls) do
+  if call.pr then
+    local entry = turn_no and load_entry(S, turn_no, call.m)
+    if entry and REFUSAL[entry.s] then
+      call.rf = REFUSAL[entry.s]
+    elseif not entry and not seen_here[call.m] then
+      fresh_mutations = fresh_mutations + 1
+      if (turn and #turn.ms or 0) + fresh_mutations > MUTATIONS_MAX then call.rf = 'mutation_limit' end
+      if not turn_no and not room_for_turn(S) then call.rf = 'turn_limit' end
+    end
+    -- A repeat inside one plan is never asked about: its first occurrence decides.
+    if seen_here[call.m] then call.ap = nil end
+    seen_here[call.m] = true
+    if call.rf then call.ap = nil end
+    if call.ap then asked = asked + 1 end
+  end
+end
+if asked > 0 and tonumber(redis.call('HGET', K.asked, q.sid) or '0') + asked > q.lim.p then refuse('APPROVALS_FULL', 'too many pending approvals in this session') end
+
+-- From here on nothing is refused.
+if S.fresh then
+  S.meta.g = redis.call('INCR', K.fence)
+end
+S.meta.an = S.meta.an + 1
+S.meta.lv = S.meta.lv + 1
+if not known then S.meta.lm = now end
+
+local ceiling = now + q.ce
+local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = {}, dirty = {}, events = {}, now = now,
+  meta = { tn = q.tn, s = q.s, sid = q.sid, a = q.a, u = q.u, p = q.p, d = q.d, di = q.di, n = S.meta.an,
+           g = S.meta.g, k = q.k, h = q.h, oe = q.oe, ce = ceiling, ss = q.ss, pd = q.pd, ta = turn_no,
+           co = #q.calls, tb = q.tb, jr = q.jr, lk = q.lk, tp = q.tp, at = now },
+  state = { st = 'queued', i = 0, t = turn_no, su = 0 } }
+journal_add(R, { e = 'run_started' })
+
+local arguments, expires = {}, math.min(now + q.ap, ceiling)
+for index, call in ipairs(q.calls) do
+  local i = index - 1
+  local status = call.rf and 'r' or (call.ap and 'w' or 'q')
+  R.calls[i] = { t = call.t, m = call.m, st = status, pr = call.pr or nil, lv = call.lv, ap = call.ap, ru = call.ru,
+                 rf = call.rf, ex = call.ap and expires or nil, el = call.el or nil }
+  touch(R, i)
+  if not call.rf then
+    arguments[#arguments + 1] = q.run .. ':' .. i
+    arguments[#arguments + 1] = call.a
+  end
+end
+if #arguments > 0 then redis.call('HSET', K.args(q.sid), unpack(arguments)) end
+save_meta(S)
+
+-- The first error of a plan that stops may already be known; then nobody is asked about the rest.
+local need, pending = advance(R), 0
+for i = 0, R.meta.co - 1 do
+  local call = R.calls[i]
+  if call.st == 'w' then
+    redis.call('HSET', K.approval(call.ap), 'a', pack({ st = 'pending', tn = q.tn, s = q.s, sid = q.sid, run = q.run,
+      i = i, tl = call.t, m = call.m, lv = call.lv, p = q.p, u = q.u, at = now, ex = expires }))
+    redis.call('ZADD', K.approvals, expires, call.ap)
+    redis.call('ZADD', K.pending(q.tn), now + i / 1000, call.ap)
+    pending = pending + 1
+    journal_add(R, { e = 'approval_requested', i = i, m = call.m, ap = call.ap })
+  elseif call.ap then
+    call.ap, call.ex = nil, nil
+  end
+end
+
+if pending > 0 then count_asked(q.sid, pending) end
+redis.call('HSET', S.key, 'd' .. q.d, pack({ r = q.run, t = turn_no, c = q.c, tb = q.tb }))
+if q.lk then redis.call('HSET', S.key, 'l' .. q.lk, q.run) end
+redis.call('ZADD', K.sessions(q.tn), now, q.sid)
+redis.call('ZADD', K.expiry, S.meta.lm + q['in'], q.sid)
+redis.call('HSET', R.key, 'm', pack(R.meta))
+if q.tx then redis.call('HSET', R.key, 'tx', q.tx) end
+if turn then
+  turn.lv = turn.lv + 1
+  if not known then table.insert(turn.d, q.d) end
+  save_turn(S, turn_no, turn)
+end
+if need == 'end' then
+  finish_run(S, R)
+else
+  place_run(S, R)
+end
+return reply(known and 'redelivered' or 'new', R)

@@ -1,0 +1,60 @@
+-- Claims ready sessions of one shard for one worker and begins the first call in each (C-30, C-31).
+-- KEYS[1] seq hash of the shard
+-- ARGV[1] store id · ARGV[2] highest confirmed n
+-- ARGV[3] packed request {no mx le pd pol aw}: claimer's nonce, most sessions, lease ms, policy digest, begin policy,
+--   whether to promise to look again within 2 s
+-- Reply: {n or -1, ready left, {{sid, owner token, lease end ms, packed work}, ...}}
+-- Errors: STORE_WENT_BACK STORE_CHANGED
+-- Guarantees: a session has one owner; the same nonce gets the same sessions and the same work.
+--!include guard
+--!include keys
+--!include pack
+--!include session
+--!include ready
+--!include journal
+--!include entry
+--!include outcome
+--!include run
+--!include retire
+--!include begin
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+
+guard(seq_key, store_id, seen)
+local now = store_now()
+if q.aw then redis.call('SET', K.awake, string.format('%.0f', now + 2000)) end
+
+local claim_key = K.claim(q.no)
+local taken, wrote = {}, false
+local before = redis.call('LRANGE', claim_key, 0, -1)
+if #before > 0 then
+  wrote = true
+  for _, line in ipairs(before) do
+    local sid, token = string.match(line, '^(%x+) (%S+)$')
+    taken[#taken + 1] = { sid, token }
+  end
+else
+  local sids = q.mx > 0 and redis.call('ZRANGE', K.ready, 0, q.mx - 1) or {}
+  for _, sid in ipairs(sids) do
+    wrote = true
+    redis.call('ZREM', K.ready, sid)
+    local S = load_session(sid)
+    if S and not S.owner and redis.call('ZCARD', K.queue(sid)) > 0 then
+      local token = string.format('%.0f', redis.call('INCR', K.fence)) .. '-' .. q.no
+      redis.call('HSET', S.key, 'o', token, 'p', '0b')
+      redis.call('ZADD', K.owned, now + q.le, sid)
+      redis.call('RPUSH', claim_key, sid .. ' ' .. token)
+      taken[#taken + 1] = { sid, token }
+    end
+  end
+  if #taken > 0 then redis.call('PEXPIRE', claim_key, q.le) end
+end
+
+local rows = {}
+for _, pair in ipairs(taken) do
+  local S = load_session(pair[1])
+  if S and S.owner == pair[2] then
+    local work = continue_session(S, { tk = pair[2], st = 1, pd = q.pd, pol = q.pol }, now)
+    rows[#rows + 1] = { pair[1], pair[2], redis.call('ZSCORE', K.owned, pair[1]) or '0', cmsgpack.pack(work) }
+  end
+end
+return { wrote and raise_seq(seq_key) or -1, redis.call('ZCARD', K.ready), rows }

@@ -1,0 +1,176 @@
+-- Begin: every check and the intent in one atomic step (C-13, C-30, C-60, C-63, C-70). Needs guard, keys, pack,
+-- session, ready, journal, entry, outcome, run, retire.
+--
+-- `q` is the owner's request: tk owner token, st step, pd policy digest, pol {to dr le wr ex tb} in ms
+-- (tool timeout, drain, lease, wrap-up, budget execution, tombstone life), pp optional {run i pr lv} re-resolved
+-- protection.
+
+local MUTATIONS_MAX = 32
+
+-- An owner's step number must grow; the same step is a repeat only with the same attempt (C-23).
+local function check_step(S, token, step, kind)
+  if S.owner ~= token then refuse('LEASE_LOST', 'another owner or none') end
+  local last, last_kind = string.match(S.step or '0b', '^(%d+)(%a)$')
+  last = tonumber(last)
+  if step > last then return false end
+  if step == last and kind == last_kind then return true end
+  refuse('STALE_STEP', tostring(last))
+end
+
+local function work_reply(S, R, current)
+  local call = call_of(R, current.i)
+  local m = R.meta
+  return { k = 'call', run = R.id, i = current.i, tl = call.t, m = call.m, at = current.at, st = current.st,
+    t = current.t or false, turn = current.t and turn_id(S, current.t) or false, pr = call.pr or false,
+    dl = current.dl, now = R.now, s = m.s, a = m.a, u = m.u, di = m.di or false, tp = m.tp or false,
+    args = redis.call('HGET', K.args(S.sid), R.id .. ':' .. current.i) or false,
+    g = m.g, sid = S.sid, el = call.el and call.hd or false }
+end
+
+-- Without a budget: tool timeout, what is left of the session clock, the ceiling (C-51). With one, for a call a
+-- person approved: a fresh allowance inside the ceiling less wrap-up and drain (C-52).
+local function call_deadline(R, call, pol)
+  if pol.ex and call.el and call.hd then
+    return math.min(R.now + pol.ex, R.meta.ce - pol.wr - pol.dr)
+  end
+  local used = R.state.su + (R.state.sr and (R.now - R.state.sr) or 0)
+  return math.min(R.now + pol.to, R.now + R.meta.ss - used, R.meta.ce)
+end
+
+local function refuse_call(R, i, code)
+  local call = call_of(R, i)
+  call.rf = code
+  journal_add(R, { e = 'tool_result', i = i, m = call.m, x = code })
+  end_call(R, i, 'r')
+end
+
+-- The approval of this very call: decided in this run, unconsumed, unvoided (C-13). A call without a human level
+-- needs none.
+local function take_approval(R, call)
+  if not call.ap then return not call.lv or call.ru ~= nil end
+  local key = K.approval(call.ap)
+  local approval = unpack_record(redis.call('HGET', key, 'a') or nil)
+  if not approval or approval.st ~= 'approved' or approval.us or approval.vo then return false end
+  approval.us = true
+  redis.call('HSET', key, 'a', pack(approval))
+  return true
+end
+
+-- The turn is made here, lazily, and only for a run admitted without one whose delivery still has none (C-62, C-63).
+local function turn_for(S, R, pol)
+  local s, m = R.state, R.meta
+  if S.meta.g ~= m.g then return nil, 'logical_turn_unavailable' end
+  if s.t then
+    local turn = load_turn(S, s.t)
+    if not turn then return nil, 'logical_turn_unavailable' end
+    return turn
+  end
+  local delivery = unpack_record(redis.call('HGET', S.key, 'd' .. m.d) or nil)
+  if m.ta or not delivery or delivery.t then return nil, 'logical_turn_unavailable' end
+  if not make_room(S, R.now, pol.tb) then return nil, 'turn_limit' end
+  S.meta.tc = S.meta.tc + 1
+  s.t, delivery.t = S.meta.tc, S.meta.tc
+  table.insert(S.meta.ts, s.t)
+  redis.call('HSET', S.key, 'd' .. m.d, pack(delivery))
+  save_meta(S)
+  return { a = m.a, u = m.u, d = { m.d }, rv = 0, ms = {}, lv = 1, at = R.now }
+end
+
+local function start_call(S, R, i, current, step)
+  local call = call_of(R, i)
+  call.st = 'g'
+  touch(R, i)
+  R.state.st = 'running'
+  S.current, S.step = current, step .. 'b'
+  redis.call('HSET', S.key, 'p', S.step, 'c', pack(current))
+  journal_add(R, { e = 'tool_execution_started', i = i, m = call.m })
+  save_run(R)
+  return work_reply(S, R, current)
+end
+
+-- Begins call `i` of the run, or ends it with a refusal and answers nil.
+local function begin_call(S, R, i, q, step)
+  local call = call_of(R, i)
+  local deadline = call_deadline(R, call, q.pol)
+  if R.now >= R.meta.ce or deadline <= R.now then
+    journal_add(R, { e = 'tool_result', i = i, m = call.m, x = 'deadline' })
+    end_call(R, i, 'n')
+    return nil
+  end
+  local attempt = q.tk .. '-' .. step
+  local current = { k = 'u', r = R.id, i = i, at = attempt, st = step, dl = deadline }
+  if not call.pr then return start_call(S, R, i, current, step) end
+
+  local known = R.state.t and load_entry(S, R.state.t, call.m)
+  local code = known and REFUSAL[known.s]
+  if code then return refuse_call(R, i, code) end
+  if R.state.t and not known then
+    local turn = load_turn(S, R.state.t)
+    if turn and #turn.ms >= MUTATIONS_MAX then return refuse_call(R, i, 'mutation_limit') end
+  end
+  if not take_approval(R, call) then return refuse_call(R, i, 'approval_not_fresh') end
+  local turn, unavailable = turn_for(S, R, q.pol)
+  if not turn then return refuse_call(R, i, unavailable) end
+
+  local entry = known or { tl = call.t, o = #turn.ms + 1 }
+  if not known then table.insert(turn.ms, call.m) end
+  entry.s, entry.at, entry.r, entry.rc, entry.ls = 's', attempt, nil, nil, nil
+  entry.na, entry.ri = deadline + q.pol.dr + q.pol.le, R.id .. ':' .. i
+  revise(turn, entry)
+  turn.f = nil
+  save_entry(S, R.state.t, call.m, entry)
+  save_turn(S, R.state.t, turn)
+  current.k, current.t, current.m = 'm', R.state.t, call.m
+  return start_call(S, R, i, current, step)
+end
+
+-- The next thing this owner does in its session; ends, parks and skips runs on the way.
+local function next_work(S, q, step, now)
+  for _ = 1, 200 do
+    local head = redis.call('ZRANGE', K.queue(S.sid), 0, 0)[1]
+    if not head then return nil end
+    local R = load_run(head, now)
+    if not R then
+      redis.call('ZREM', K.queue(S.sid), head)
+    else
+      local need = advance(R)
+      if need == 'end' then
+        finish_run(S, R)
+      elseif need == 'wait' then
+        place_run(S, R)
+      else
+        local i = R.state.i
+        local call = call_of(R, i)
+        local known = q.pp and q.pp.run == R.id and q.pp.i == i
+        if R.meta.pd ~= q.pd and not known then
+          return { k = 'check', run = R.id, i = i, tl = call.t, pr = call.pr or false, lv = call.lv or false }
+        end
+        local work = begin_call(S, R, i, q, step)
+        if work then return work end
+        save_run(R)
+      end
+    end
+  end
+  return { k = 'again' }
+end
+
+-- Begins the next call, or gives the session up: into `ready` when work is left, else into nothing (C-31).
+local function continue_session(S, q, now)
+  local repeated = check_step(S, q.tk, q.st, 'b')
+  if repeated then
+    if S.current and S.current.at == q.tk .. '-' .. q.st then
+      local R = load_run(S.current.r, now)
+      return work_reply(S, R, S.current)
+    end
+    refuse('ATTEMPT_VOIDED', q.tk .. '-' .. q.st)
+  end
+  if q.yd and redis.call('ZCARD', K.ready) > 0 and redis.call('ZCARD', K.queue(S.sid)) > 0 then
+    disown(S)
+    make_ready(S.sid, now)
+    return { k = 'yielded' }
+  end
+  local work = next_work(S, q, q.st, now)
+  if work then return work end
+  disown(S)
+  return { k = 'released' }
+end

@@ -1,0 +1,26 @@
+-- Mutation entries of the ledger. Packed {s tl at na rv o r md pf ri x ev}:
+--   s status: a approved, s execution_started, c completed, f failed, u outcome_unknown
+--   tl tool · at attempt token · na not_after (C-91) · rv revision · o order of first intent in the turn
+--   r reason · md metadata JSON · pf its public JSON fragment · ri run id and call index `<run>:<i>`
+--   x stream ids of its changes · rc reconciled by · vo voided attempt · ls last report kept as evidence
+
+local function entry_field(number, mutation)
+  return 'm' .. number .. ':' .. mutation
+end
+
+local function load_entry(S, number, mutation)
+  return unpack_record(redis.call('HGET', S.key, entry_field(number, mutation)) or nil)
+end
+
+local function save_entry(S, number, mutation, entry)
+  redis.call('HSET', S.key, entry_field(number, mutation), pack(entry))
+end
+
+local HEX = {}
+for i = 0, 255 do HEX[string.char(i)] = string.format('%02x', i) end
+local function hex(raw)
+  return (string.gsub(raw, '.', HEX))
+end
+
+local REFUSAL = { s = 'mutation_outcome_unknown', u = 'mutation_outcome_unknown', c = 'mutation_completed',
+                  f = 'mutation_failed' }

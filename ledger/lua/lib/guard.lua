@@ -1,0 +1,29 @@
+-- First thing in every script: refuses when the store lost confirmed writes (C-27), then gives the store's time.
+-- KEYS[1] is the shard's seq hash; its slot is the slot of every key the script touches.
+
+local function refuse(code, detail)
+  error({ err = code .. ' ' .. (detail or '') })
+end
+
+-- Refusing on a foreign store id or a lower counter is itself remembered, so that every process stops.
+-- A store id that `store accept` retired is answered STORE_CHANGED: that process adopts the new id.
+local function guard(seq_key, store_id, seen)
+  local seq = redis.call('HMGET', seq_key, 'store', 'n', 'refused')
+  if seq[3] then refuse('STORE_WENT_BACK', 'refused until accepted') end
+  if seq[1] == store_id and tonumber(seq[2] or '0') >= tonumber(seen) then return end
+  if seq[1] ~= store_id and seq[1] and redis.call('HEXISTS', seq_key, 'was:' .. store_id) == 1 then
+    refuse('STORE_CHANGED', seq[1])
+  end
+  redis.call('HSET', seq_key, 'refused', store_id)
+  refuse('STORE_WENT_BACK', 'confirmed writes are missing')
+end
+
+local function store_now()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- Every write raises the counter, also a repeat, so that the WAITAOF after it has something to wait for (C-22).
+local function raise_seq(seq_key)
+  return redis.call('HINCRBY', seq_key, 'n', 1)
+end

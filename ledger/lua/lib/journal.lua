@@ -1,0 +1,31 @@
+-- Run journal: a list numbered by position; nothing leaves its head (C-112). Events are packed
+-- {e a i m ap o rv x}: type, store time, call index, mutation id, approval id, outcome JSON, revision, extra word.
+
+local JOURNAL_MAX = 1000
+local TERMINAL_EVENT = { run_completed = true, run_failed = true, mutation_outcome = true }
+
+local function journal_add(R, event)
+  event.a = R.now
+  R.events[#R.events + 1] = event
+end
+
+-- At its bound a journal says `truncated` once, then keeps only what ends something.
+local function journal_flush(R)
+  local count = #R.events
+  if count == 0 then return end
+  local length = redis.call('LLEN', R.journal)
+  local out = {}
+  for i = 1, count do
+    local event = R.events[i]
+    if length + #out < JOURNAL_MAX - 1 or TERMINAL_EVENT[event.e] then
+      out[#out + 1] = pack(event)
+    elseif length + #out == JOURNAL_MAX - 1 then
+      out[#out + 1] = pack({ e = 'truncated', a = event.a })
+    end
+  end
+  if #out > 0 then
+    length = redis.call('RPUSH', R.journal, unpack(out))
+    redis.call('SPUBLISH', K.journal_signal, R.id .. ' ' .. length)
+  end
+  R.events = {}
+end

@@ -1,0 +1,20 @@
+-- The only place where scripts build key names. `P` is the shard prefix, for instance `ml:{07}:`.
+
+local P = string.sub(KEYS[1], 1, -4)
+
+local K = {
+  ready = P .. 'ready', owned = P .. 'owned', awake = P .. 'awake', fence = P .. 'fence',
+  signal = P .. 'signal', journal_signal = P .. 'journal-signal', approvals = P .. 'approvals',
+  outcomes = P .. 'outcomes', floor = P .. 'outcomes:floor', expiry = P .. 'expiry', erase = P .. 'erase',
+  retired = P .. 'retired', asked = P .. 'asked', forget = P .. 'forget', swept = P .. 'swept',
+}
+function K.session(sid) return P .. 'session:' .. sid end
+function K.queue(sid) return P .. 'queue:' .. sid end
+function K.args(sid) return P .. 'args:' .. sid end
+function K.run(run) return P .. 'run:' .. run end
+function K.journal(run) return P .. 'run:' .. run .. ':journal' end
+function K.approval(id) return P .. 'approval:' .. id end
+function K.claim(nonce) return P .. 'claim:' .. nonce end
+function K.pending(tenant) return P .. 'pending:' .. tenant end
+function K.unknowns(tenant) return P .. 'unknowns:' .. tenant end
+function K.sessions(tenant) return P .. 'sessions:' .. tenant end

@@ -1,0 +1,35 @@
+-- Publishing a change of an entry: its projection (spec `mutation_outcome/v1`), the stream entry and the journal
+-- event, in the same atomic step as the ledger write (C-111).
+
+local PUBLISHED = { s = 'outcome_unknown', u = 'outcome_unknown', c = 'completed', f = 'failed', a = 'not_executed' }
+local NO_METADATA = '"resource_id":null,"url":null,"title":null'
+
+-- Tool names and reasons hold no character that JSON would escape (checked at admission).
+local function outcome_record(turn, mutation_hex, entry)
+  local reason = entry.r and (',"reason":"' .. entry.r .. '"') or ''
+  return '{"schema":"mutation_outcome/v1","logical_turn_id":"' .. turn .. '","mutation_id":"' .. mutation_hex
+    .. '","tool":"' .. entry.tl .. '","status":"' .. PUBLISHED[entry.s] .. '"' .. reason .. ','
+    .. (entry.pf or NO_METADATA) .. '}'
+end
+
+-- Raises the turn's revision and stores it on the entry (C-12).
+local function revise(turn, entry)
+  turn.rv = turn.rv + 1
+  entry.rv = turn.rv
+end
+
+-- Adds the stream entry, keeps its id for erasure, and lists or unlists the unknown. Returns the record.
+local function publish(S, number, mutation, entry, now)
+  local id, mid = turn_id(S, number), hex(mutation)
+  local record = outcome_record(id, mid, entry)
+  local stream_id = redis.call('XADD', K.outcomes, '*', 'tenant', S.meta.tn, 'session_id', S.meta.s,
+    'logical_turn_id', id, 'mutation_id', mid, 'mutation_revision', entry.rv, 'record', record)
+  entry.x = entry.x and (entry.x .. ' ' .. stream_id) or stream_id
+  local member = S.sid .. ':' .. number .. ':' .. mid
+  if entry.s == 'u' then
+    redis.call('ZADD', K.unknowns(S.meta.tn), now, member)
+  else
+    redis.call('ZREM', K.unknowns(S.meta.tn), member)
+  end
+  return record
+end

@@ -1,0 +1,22 @@
+-- Sessions with work and no owner, and the promise that some worker looks soon (architecture, step 3).
+
+local WAKE = 0
+
+-- `awake` is the store time until which a worker promised to look; past it, the caller must wake one.
+local function make_ready(sid, now)
+  redis.call('ZADD', K.ready, 'NX', now, sid)
+  if tonumber(redis.call('GET', K.awake) or '0') < now then
+    redis.call('SET', K.awake, string.format('%.0f', now + 2000))
+    WAKE = 1
+  end
+  redis.call('SPUBLISH', K.signal, 'r')
+end
+
+-- An owned session is told instead: its owner looks at the queue when it settles or renews.
+local function offer(S, now)
+  if S.owner then
+    redis.call('SPUBLISH', K.signal, 'n' .. S.sid)
+  else
+    make_ready(S.sid, now)
+  end
+end

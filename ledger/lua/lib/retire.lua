@@ -1,0 +1,67 @@
+-- Taking a logical turn out of the ledger: at the turn limit, at expiry, at erasure. Deliveries that had an intent
+-- leave a tombstone, so that a redelivery is refused and never runs as new (C-84).
+
+local TURNS_MAX = 50
+
+local function delete_stream_entries(entry)
+  for id in string.gmatch(entry.x or '', '%S+') do redis.call('XDEL', K.outcomes, id) end
+end
+
+local function retire_turn(S, number, turn, now, tombstone_ms)
+  for _, mutation in ipairs(turn.ms) do
+    local entry = load_entry(S, number, mutation)
+    if entry then
+      delete_stream_entries(entry)
+      redis.call('ZREM', K.unknowns(S.meta.tn), S.sid .. ':' .. number .. ':' .. hex(mutation))
+      redis.call('HDEL', S.key, entry_field(number, mutation))
+    end
+  end
+  for _, delivery in ipairs(turn.d) do
+    local record = unpack_record(redis.call('HGET', S.key, 'd' .. delivery) or nil)
+    if record then
+      redis.call('ZADD', K.retired, now + tombstone_ms, record.tb)
+      redis.call('HDEL', S.key, 'd' .. delivery)
+    end
+  end
+  redis.call('HDEL', S.key, 't' .. number)
+  for i, kept in ipairs(S.meta.ts) do
+    if kept == number then table.remove(S.meta.ts, i) break end
+  end
+end
+
+-- Worst status in a turn decides: only settled (c, f) entries, or unsettled ones that never ran (a).
+local function prunable(S, number, turn)
+  if not turn.f or turn.lv > 0 then return nil end
+  local class = 'settled'
+  for _, mutation in ipairs(turn.ms) do
+    local entry = load_entry(S, number, mutation)
+    if entry and entry.s == 'a' then class = 'approved' end
+    if entry and (entry.s == 's' or entry.s == 'u') then return nil end
+  end
+  return class
+end
+
+-- Makes room for one more turn (C-70). Answers false when nothing may be pruned.
+local function turn_to_prune(S)
+  local second
+  for _, number in ipairs(S.meta.ts) do
+    local turn = load_turn(S, number)
+    local class = turn and prunable(S, number, turn)
+    if class == 'settled' then return number, turn end
+    if class == 'approved' and not second then second = { number, turn } end
+  end
+  if second then return second[1], second[2] end
+  return nil
+end
+
+local function room_for_turn(S)
+  return #S.meta.ts < TURNS_MAX or turn_to_prune(S) ~= nil
+end
+
+local function make_room(S, now, tombstone_ms)
+  if #S.meta.ts < TURNS_MAX then return true end
+  local number, turn = turn_to_prune(S)
+  if not number then return false end
+  retire_turn(S, number, turn, now, tombstone_ms)
+  return true
+end

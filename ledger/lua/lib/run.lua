@@ -1,0 +1,165 @@
+-- Runs. The hash of a run: `m` packed meta, `s` packed state, `0`..`31` packed calls, `r0`..`r31` tool results.
+--   meta  {tn s sid a u p d di n g k h oe ce ss pd ta co tb tp jr lk}: tenant, session, sid, agent, user, principal,
+--         delivery identity, delivery id, admission number, generation, kind, handler, on_error, ceiling,
+--         session clock, policy digest, turn admitted under, calls, tombstone member, traceparent, journal life,
+--         coalescing digest
+--   state {st i t su sr er cx en sk ec}: status, next call, turn number, session clock used, running since,
+--         had an error, cancel asked, ended at, strikes, end code
+--   call  {t m st pr lv ap ru rf ex el hd}: tool, mutation id, status, protected, level, approval, rule, refusal,
+--         approval expiry, budget eligible, decided by a human
+-- Call status: q queued, w waiting_for_approval, d denied, x expired, k cancelled, g running, c completed,
+--   f failed, u outcome_unknown, n not_executed, r refused, z skipped
+
+local ENDED = { d = true, x = true, k = true, c = true, f = true, u = true, n = true, r = true, z = true }
+
+local function load_run(run, now)
+  local key = K.run(run)
+  local f = redis.call('HMGET', key, 'm', 's')
+  if not f[1] then return nil end
+  return { id = run, key = key, journal = K.journal(run), meta = unpack_record(f[1]),
+           state = unpack_record(f[2]), calls = {}, dirty = {}, events = {}, now = now }
+end
+
+local function call_of(R, i)
+  local call = R.calls[i]
+  if not call then
+    call = unpack_record(redis.call('HGET', R.key, tostring(i)))
+    R.calls[i] = call
+  end
+  return call
+end
+
+local function touch(R, i)
+  R.dirty[i] = true
+end
+
+local function save_run(R)
+  local args = { 's', pack(R.state) }
+  for i in pairs(R.dirty) do
+    args[#args + 1] = tostring(i)
+    args[#args + 1] = pack(R.calls[i])
+  end
+  redis.call('HSET', R.key, unpack(args))
+  R.dirty = {}
+  journal_flush(R)
+end
+
+-- The session clock stands still while the run waits for a person (C-51).
+local function clock_stop(R)
+  local s = R.state
+  if s.sr then s.su, s.sr = s.su + (R.now - s.sr), nil end
+end
+
+local function clock_start(R)
+  if not R.state.sr then R.state.sr = R.now end
+end
+
+local function drop_arguments(R, i)
+  redis.call('HDEL', K.args(R.meta.sid), R.id .. ':' .. i)
+end
+
+-- Pending requests are counted per session (C-71).
+local function count_asked(sid, by)
+  if redis.call('HINCRBY', K.asked, sid, by) <= 0 then redis.call('HDEL', K.asked, sid) end
+end
+
+local function close_approval(R, call, state)
+  local key = K.approval(call.ap)
+  local approval = unpack_record(redis.call('HGET', key, 'a') or nil)
+  if approval and approval.st == 'pending' then
+    approval.st = state
+    redis.call('HSET', key, 'a', pack(approval))
+    redis.call('ZREM', K.approvals, call.ap)
+    redis.call('ZREM', K.pending(R.meta.tn), call.ap)
+    count_asked(R.meta.sid, -1)
+    journal_add(R, { e = 'approval_decided', i = approval.i, m = call.m, ap = call.ap, x = state })
+  end
+end
+
+local function end_call(R, i, status)
+  local call = call_of(R, i)
+  if call.ap and call.st == 'w' then close_approval(R, call, status == 'x' and 'expired' or 'cancelled') end
+  call.st = status
+  touch(R, i)
+  if status ~= 'u' then drop_arguments(R, i) end
+end
+
+local function end_rest(R, from, status)
+  for i = from, R.meta.co - 1 do
+    if not ENDED[call_of(R, i).st] then end_call(R, i, status) end
+  end
+end
+
+-- The only refusal a plan passes over is that the mutation is already done.
+local function is_error(call)
+  if call.st == 'r' then return call.rf ~= 'mutation_completed' end
+  return call.st == 'd' or call.st == 'x' or call.st == 'f' or call.st == 'u' or call.st == 'n'
+end
+
+-- Moves past every ended call. Answers what the run needs next: 'begin', 'wait' or 'end'.
+local function advance(R)
+  local s = R.state
+  while s.i < R.meta.co do
+    local call = call_of(R, s.i)
+    if not ENDED[call.st] then
+      return call.st == 'w' and 'wait' or 'begin'
+    end
+    if is_error(call) then
+      s.er = true
+      if R.meta.oe == 'stop' then end_rest(R, s.i + 1, 'z') end
+    end
+    s.i = s.i + 1
+  end
+  return 'end'
+end
+
+-- Ends the run: its status, journal, queue place, turn, and the time its journal is kept.
+local function finish_run(S, R, code)
+  local s = R.state
+  clock_stop(R)
+  s.st = s.cx and 'cancelled' or ((s.er or code) and 'failed' or 'completed')
+  s.ec, s.en = code, R.now
+  redis.call('ZREM', K.queue(S.sid), R.id)
+  if s.t then
+    local turn = load_turn(S, s.t)
+    if turn then
+      turn.lv = math.max(0, turn.lv - 1)
+      turn.f = true
+      save_turn(S, s.t, turn)
+    end
+  end
+  if R.meta.lk then redis.call('HDEL', S.key, 'l' .. R.meta.lk) end
+  S.meta.lv = math.max(0, S.meta.lv - 1)
+  save_meta(S)
+  journal_add(R, { e = s.st == 'failed' and 'run_failed' or 'run_completed', x = code or s.st })
+  save_run(R)
+  if not s.t then
+    redis.call('ZADD', K.forget, R.now + R.meta.jr, S.sid .. R.meta.d .. R.id)
+  end
+  redis.call('PEXPIRE', R.key, R.meta.jr)
+  redis.call('PEXPIRE', R.journal, R.meta.jr)
+  for i = 0, R.meta.co - 1 do
+    local approval = call_of(R, i).ap
+    if approval then redis.call('PEXPIRE', K.approval(approval), R.meta.jr) end
+  end
+end
+
+-- After something changed in a run that is not in an owner's hands: queue it, park it, or end it.
+local function place_run(S, R)
+  local need = advance(R)
+  if need == 'end' then
+    finish_run(S, R)
+    return
+  end
+  if need == 'wait' then
+    clock_stop(R)
+    R.state.st = 'waiting_for_approval'
+    redis.call('ZREM', K.queue(S.sid), R.id)
+  else
+    clock_start(R)
+    if R.state.st ~= 'running' then R.state.st = 'queued' end
+    redis.call('ZADD', K.queue(S.sid), R.meta.n, R.id)
+    offer(S, R.now)
+  end
+  save_run(R)
+end

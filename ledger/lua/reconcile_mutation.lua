@@ -1,0 +1,48 @@
+-- A trusted host or person says what happened to an unknown mutation (C-91).
+-- KEYS[1] seq hash of the shard
+-- ARGV[1] store id · ARGV[2] highest confirmed n
+-- ARGV[3] packed request {sid tn t m cp ds by}: sid, tenant, turn id, mutation (raw), completed, dispatcher stopped, who
+-- Reply: {n, 'reconciled'|'repeated', record JSON, revision}
+-- Errors: STORE_WENT_BACK STORE_CHANGED NOT_FOUND NOT_RECONCILABLE ATTEMPT_MAY_BE_RUNNING
+-- Guarantees: closes the attempt: its later report changes nothing; a refusal changes nothing.
+--!include guard
+--!include keys
+--!include pack
+--!include session
+--!include journal
+--!include entry
+--!include outcome
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+
+guard(seq_key, store_id, seen)
+local now = store_now()
+local S = load_session(q.sid)
+if not S or S.meta.tn ~= q.tn then refuse('NOT_FOUND', 'no such session') end
+local number = turn_number(S, q.t)
+local turn = number and load_turn(S, number)
+local entry = turn and load_entry(S, number, q.m)
+if not entry then refuse('NOT_FOUND', 'no such mutation') end
+
+local wanted = q.cp and 'c' or 'a'
+if entry.rc and entry.s == wanted then
+  return { raise_seq(seq_key), 'repeated', outcome_record(q.t, hex(q.m), entry), entry.rv }
+end
+if entry.s ~= 'u' and entry.s ~= 's' then refuse('NOT_RECONCILABLE', 'only unknown outcomes are reconciled') end
+if q.cp and entry.s == 's' then refuse('ATTEMPT_MAY_BE_RUNNING', 'wait until it is stored unknown') end
+if not q.cp and not entry.fh and not q.ds and now <= entry.na then
+  refuse('ATTEMPT_MAY_BE_RUNNING', string.format('%.0f', entry.na))
+end
+
+entry.s, entry.r, entry.rc = wanted, nil, q.by .. (q.ds and ' (dispatcher stopped)' or '')
+revise(turn, entry)
+local record = publish(S, number, q.m, entry, now)
+save_entry(S, number, q.m, entry)
+save_turn(S, number, turn)
+local run, index = string.match(entry.ri, '^(%x+):(%d+)$')
+redis.call('HDEL', K.args(S.sid), entry.ri)
+if redis.call('EXISTS', K.run(run)) == 1 then
+  local R = { id = run, journal = K.journal(run), events = {}, now = now }
+  journal_add(R, { e = 'mutation_outcome', i = tonumber(index), m = q.m, o = record, rv = entry.rv })
+  journal_flush(R)
+end
+return { raise_seq(seq_key), 'reconciled', record, entry.rv }

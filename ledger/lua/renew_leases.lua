@@ -1,0 +1,28 @@
+-- Renews the leases one worker holds in a shard and brings news of each session (C-30, C-31).
+-- KEYS[1] seq hash of the shard
+-- ARGV[1] store id · ARGV[2] highest confirmed n
+-- ARGV[3] packed request {le rows}: lease ms, rows {sid, owner token}
+-- Reply: {n, {lease end or 0 when lost, cancel asked 0|1, ...}} two values a row, in the rows' order
+-- Errors: STORE_WENT_BACK STORE_CHANGED
+-- Guarantees: a lease that another owner holds is never extended.
+--!include guard
+--!include keys
+--!include pack
+--!include session
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+
+guard(seq_key, store_id, seen)
+local now = store_now()
+local answers = {}
+for _, row in ipairs(q.rows) do
+  local S = load_session(row[1])
+  local ends, cancelled = 0, 0
+  if S and S.owner == row[2] then
+    ends = now + q.le
+    redis.call('ZADD', K.owned, ends, row[1])
+    if S.current and redis.call('HEXISTS', K.run(S.current.r), 'cx') == 1 then cancelled = 1 end
+  end
+  answers[#answers + 1] = ends
+  answers[#answers + 1] = cancelled
+end
+return { raise_seq(seq_key), answers }

@@ -1,0 +1,87 @@
+-- Settles one attempt and, when asked and still the owner, begins the session's next call in the same step (C-24).
+-- KEYS[1] seq hash of the shard
+-- ARGV[1] store id · ARGV[2] highest confirmed n
+-- ARGV[3] packed request {sid tk at r i t m v rs res nx st pd pol yd}: sid, owner token, attempt, run, call, turn number,
+--   mutation (raw; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON,
+--   begin next, step, policy digest, begin policy, yield if others wait
+-- Reply: {n, 'settled'|'repeated'|'late'|'kept', record JSON or '', revision, packed work or '', next refusal or ''}
+--   late: the session had been reclaimed and the first-hand report won; kept: someone reconciled in between, the report
+--   is kept as evidence and changes nothing
+-- Errors: STORE_WENT_BACK STORE_CHANGED ATTEMPT_MISMATCH
+-- Guarantees: the settle part never depends on the begin part, whose refusal is only reported.
+--!include guard
+--!include keys
+--!include pack
+--!include session
+--!include ready
+--!include journal
+--!include entry
+--!include outcome
+--!include run
+--!include retire
+--!include begin
+--!include report
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+
+guard(seq_key, store_id, seen)
+local now = store_now()
+local S = load_session(q.sid)
+if not S then refuse('ATTEMPT_MISMATCH', 'the session is gone') end
+local owned = S.owner == q.tk
+local in_flight = S.current and S.current.at == q.at
+local R = load_run(q.r, now)
+local how, record, revision = 'settled', '', 0
+
+local function settle_mutation()
+  local entry = load_entry(S, q.t, q.m)
+  if not entry or entry.at ~= q.at or entry.vo == q.at then refuse('ATTEMPT_MISMATCH', 'another attempt or none') end
+  if entry.rc then
+    entry.ls = q.v
+    save_entry(S, q.t, q.m, entry)
+    how = 'kept'
+  elseif entry.s == 's' or (entry.s == 'u' and not entry.fh and q.v ~= 'u') then
+    how = entry.s == 's' and 'settled' or 'late'
+    entry.fh = true
+    if R then R.at_call = q.i end
+    apply_status(S, R, q.t, q.m, entry, q.v, q.rs, now)
+    if R then
+      local status = call_of(R, q.i).st
+      if status == 'g' or status == 'u' then end_attempted_call(R, q.i, q.v, q.res) end
+    end
+  else
+    how = 'repeated'
+  end
+  if entry.rv then record, revision = outcome_record(turn_id(S, q.t), hex(q.m), entry), entry.rv end
+end
+
+local function settle_unprotected()
+  if not in_flight then how = 'repeated' return end
+  if R and call_of(R, q.i).st == 'g' then
+    R.state.sk = nil
+    end_attempted_call(R, q.i, q.v, q.res)
+  end
+end
+
+if q.m then settle_mutation() else settle_unprotected() end
+if owned and in_flight then
+  S.current = nil
+  redis.call('HDEL', S.key, 'c')
+end
+if R then save_run(R) end
+
+local work, next_refusal = '', ''
+if q.nx then
+  if not owned then
+    work = cmsgpack.pack({ k = 'lost' })
+  else
+    local ok, answer = pcall(continue_session, S, q, now)
+    if ok then
+      work = cmsgpack.pack(answer)
+    elseif type(answer) == 'table' and answer.err then
+      next_refusal = string.match(answer.err, '^(%S+)')
+    else
+      error(answer)
+    end
+  end
+end
+return { raise_seq(seq_key), how, record, revision, work, next_refusal }

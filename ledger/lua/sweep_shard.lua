@@ -1,0 +1,60 @@
+-- One bounded sweep of a shard; at most one a second whoever asks (architecture, step 9).
+-- KEYS[1] seq hash of the shard
+-- ARGV[1] store id · ARGV[2] highest confirmed n
+-- ARGV[3] packed request {le iv mx}: lease ms, least ms between sweeps, most items of each kind
+-- Reply: {n or -1 when another sweep was just made, claim 0|1, reclaimed sids, expired approvals, leases corrected}
+--   claim: sessions are ready and nobody promised to look; the caller now has
+-- Errors: STORE_WENT_BACK STORE_CHANGED
+-- Guarantees: what an owner left started becomes unknown, never dispatched again (C-33); expiry is written (C-41).
+--!include guard
+--!include keys
+--!include pack
+--!include session
+--!include ready
+--!include journal
+--!include entry
+--!include outcome
+--!include run
+--!include expire
+--!include report
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+
+guard(seq_key, store_id, seen)
+local now = store_now()
+if not redis.call('SET', K.swept, '1', 'NX', 'PX', q.iv) then return { -1, 0, {}, 0, 0 } end
+
+local reclaimed = {}
+for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K.owned, '-inf', now, 'LIMIT', 0, q.mx)) do
+  local S = load_session(sid)
+  if S and S.owner then
+    reclaim(S, now)
+    reclaimed[#reclaimed + 1] = sid
+  else
+    redis.call('ZREM', K.owned, sid)
+  end
+end
+
+-- A clock that was set back would leave leases far ahead; no lease is longer than two from now (C-30).
+local corrected = 0
+for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K.owned, now + 2 * q.le + 1, '+inf', 'LIMIT', 0, q.mx)) do
+  redis.call('ZADD', K.owned, now + q.le, sid)
+  corrected = corrected + 1
+end
+
+local expired = 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', K.approvals, '-inf', now, 'LIMIT', 0, q.mx)) do
+  local approval = unpack_record(redis.call('HGET', K.approval(id), 'a') or nil)
+  local R = approval and load_run(approval.run, now)
+  local S = R and load_session(approval.sid)
+  if not S or not expire_due(S, R) then redis.call('ZREM', K.approvals, id) end
+  expired = expired + 1
+end
+
+local claim = 0
+if redis.call('ZCARD', K.ready) > 0 and tonumber(redis.call('GET', K.awake) or '0') < now then
+  redis.call('SET', K.awake, string.format('%.0f', now + 2000))
+  claim = 1
+end
+if WAKE == 1 then claim = 1 end
+local wrote = #reclaimed + expired + corrected + claim > 0
+return { wrote and raise_seq(seq_key) or -1, claim, reclaimed, expired, corrected }

@@ -1,0 +1,100 @@
+"""A trusted host or person says what happened (C-91), and attaches what is known of a resource (C-90)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ledger.identity import delivery_identity, session_hash
+from ledger.ids import shard_of_session
+from ledger.outcomes import check_metadata, public_fields
+from ledger.store.call import ScriptCall
+from ledger.store.codec import pack
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """The published record after reconciliation and its revision."""
+
+    how: Literal["reconciled", "repeated"]
+    record: dict[str, Any]
+    revision: int
+
+
+def reconcile_mutation(
+    tenant: str,
+    session_id: str,
+    logical_turn_id: str,
+    mutation_id: str,
+    *,
+    completed: bool,
+    by: str,
+    shards: int,
+    dispatcher_stopped: bool = False,
+) -> ScriptCall[Reconciled]:
+    """Reconciles an unknown outcome; `completed` False restores `approved`, published `not_executed` (C-91).
+
+    Raises when run, Refused with: not_found, not_reconcilable, attempt_may_be_running.
+    """
+    sid = session_hash(tenant, session_id)
+    request = {
+        "sid": sid,
+        "tn": tenant,
+        "t": logical_turn_id,
+        "m": bytes.fromhex(mutation_id),
+        "cp": completed or None,
+        "ds": dispatcher_stopped or None,
+        "by": by,
+    }
+
+    def decode(reply: list[Any]) -> Reconciled:
+        return Reconciled(reply[1].decode(), json.loads(reply[2]), reply[3])
+
+    return ScriptCall.of("reconcile_mutation", shard_of_session(sid, shards), pack(request), decode=decode)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which mutation metadata belongs to: by delivery or by logical turn, always within one agent and user."""
+
+    tenant: str
+    session_id: str
+    agent: str
+    user: str
+    mutation_id: str
+    delivery_id: str | None = None
+    logical_turn_id: str | None = None
+
+
+def attach_metadata(target: Target, metadata: Mapping[str, Any], shards: int) -> ScriptCall[tuple[dict[str, Any], int]]:
+    """Attaches host metadata; answers the record as it is (or will be) published, and the revision (C-90).
+
+    Raises InvalidRequest for other fields, types or sizes; when run, Refused with not_found.
+    """
+    text = check_metadata(metadata)
+    sid = session_hash(target.tenant, target.session_id)
+    request: dict[str, Any] = {
+        "sid": sid,
+        "tn": target.tenant,
+        "a": target.agent,
+        "u": target.user,
+        "m": bytes.fromhex(target.mutation_id),
+        "md": text,
+        "pf": public_fields(metadata),
+    }
+    if target.logical_turn_id is not None:
+        request["t"] = target.logical_turn_id
+    else:
+        request["d"] = bytes.fromhex(
+            delivery_identity(
+                target.tenant, target.session_id, target.agent, target.user, target.delivery_id or ""
+            )
+        )
+    return ScriptCall.of(
+        "attach_metadata",
+        shard_of_session(sid, shards),
+        pack(request),
+        decode=lambda reply: (json.loads(reply[1]), reply[2]),
+    )

@@ -1,0 +1,47 @@
+"""What happens once per process and per server life: settings verified, store id and shard count agreed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from ledger.config import RedisConfig
+from ledger.errors import ConfigError, StoreWentBack
+from ledger.store.scripts import SCRIPTS
+from ledger.store.view import LedgerView
+from ledger.store.wire import seq_key
+
+
+def init_commands(view: LedgerView) -> list[list[bytes | str | int]]:
+    """One `init_shard` per shard; the first decides the store id, so it is sent alone first."""
+    script = SCRIPTS["init_shard"]
+    shards = len(view.ids)
+    candidate = view.ids[0] or secrets.token_hex(16).encode()
+    return [["EVAL", script.source, 1, seq_key(shard), candidate, shards] for shard in range(shards)]
+
+
+def adopt_first(view: LedgerView, reply: Sequence[Any], redis: RedisConfig) -> None:
+    """Takes the store id that shard 0 holds.
+
+    Raises:
+        ConfigError: the store was made with another number of shards.
+    """
+    store_id, _, _, shards = reply
+    if shards != redis.shards:
+        raise ConfigError(f"redis.shards is {redis.shards}, but this store was made with {shards}: set shards = {shards}")
+    view.adopt(0, store_id)
+
+
+def adopt_all(view: LedgerView, replies: Sequence[Sequence[Any]]) -> None:
+    """Takes each shard's id and counter.
+
+    Raises:
+        StoreWentBack: a shard is refused, or shards disagree about the store (C-27).
+    """
+    for shard, (store_id, n, refused, _) in enumerate(replies):
+        if refused or store_id != replies[0][0]:
+            raise StoreWentBack(
+                "the store lost confirmed writes: check it, then run `mutation-ledger store accept`"
+            )
+        view.adopt(shard, store_id, n)

@@ -1,0 +1,68 @@
+"""How to reach the store, and what its confirmations must show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.retry import Retry
+
+from ledger.config import Durability, RedisConfig
+from ledger.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Where the store is and when a write counts as confirmed.
+
+    `wait_seconds` bounds one confirmation; sockets wait a little longer, so that the store's own answer comes first.
+    """
+
+    redis: RedisConfig
+    wait_seconds: float = 5.0
+    connect_seconds: float = 2.0
+    client_name: str = "mutation-ledger"
+
+    @property
+    def url(self) -> str:
+        """The store's address.
+
+        Raises:
+            ConfigError: none is configured and no embedded store was started.
+        """
+        if not self.redis.url:
+            raise ConfigError("no store: set redis.url, pass --redis-url, or start one with `mutation-ledger up`")
+        return self.redis.url
+
+    def connection_kwargs(self) -> dict[str, Any]:
+        """Arguments for a redis-py connection class: no retries, no hidden re-sending (C-22).
+
+        Raises:
+            ConfigError: the URL cannot be parsed.
+        """
+        try:
+            kwargs: dict[str, Any] = dict(parse_url(self.url))
+        except ValueError as error:
+            raise ConfigError(f"redis.url is not usable: {error}") from None
+        kwargs.pop("connection_class", None)
+        kwargs.update(
+            socket_timeout=self.wait_seconds + 2.0,
+            socket_connect_timeout=self.connect_seconds,
+            retry=Retry(NoBackoff(), 0),
+            retry_on_timeout=False,
+            health_check_interval=0,
+            client_name=self.client_name,
+        )
+        return kwargs
+
+    @property
+    def waits_aof(self) -> bool:
+        """Whether a WAITAOF follows every write; the other modes need none (C-21)."""
+        return self.redis.durability is Durability.VERIFIED and not self.redis.allow_ephemeral
+
+    def aof_command(self) -> list[str | int]:
+        """The WAITAOF that follows every write on its own connection (C-20)."""
+        milliseconds = max(1, int(self.wait_seconds * 1000))
+        return ["WAITAOF", self.redis.aof_local, self.redis.aof_replicas, milliseconds]

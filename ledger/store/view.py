@@ -1,0 +1,34 @@
+"""What this process knows of the store: its id and the highest confirmed counter of each shard (C-27)."""
+
+from __future__ import annotations
+
+import threading
+
+from ledger.store.call import ScriptCall
+from ledger.store.wire import seq_key
+
+
+class LedgerView:
+    """Store ids and confirmed counters, one per shard; shared by all connections of a process."""
+
+    def __init__(self, shards: int) -> None:
+        self.ids: list[bytes] = [b""] * shards
+        self.seen: list[int] = [0] * shards
+        self._lock = threading.Lock()
+
+    def arguments(self, call: ScriptCall[object]) -> list[bytes | str | int]:
+        """The EVALSHA command of a call, as this process must send it now."""
+        shard = call.shard
+        head: list[bytes | str | int] = ["EVALSHA", call.script.sha, 1, seq_key(shard)]
+        return [*head, self.ids[shard], self.seen[shard], *call.args]
+
+    def confirmed(self, shard: int, n: int) -> None:
+        """Notes a confirmed counter; only the highest counts."""
+        if n > self.seen[shard]:
+            with self._lock:
+                self.seen[shard] = max(self.seen[shard], n)
+
+    def adopt(self, shard: int, store_id: bytes, n: int = 0) -> None:
+        """Takes over the id of a store that was accepted by a person."""
+        with self._lock:
+            self.ids[shard], self.seen[shard] = store_id, n

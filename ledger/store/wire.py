@@ -1,0 +1,64 @@
+"""Shared by both stores: key of a shard, WAITAOF, and the one table from server errors to ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+
+from ledger.errors import Refused, StoreError, StoreUnavailable, StoreWentBack, Unconfirmed
+
+# Codes raised by our own scripts that say "the rules refuse"; the public code is the same word in lower case.
+_REFUSALS = frozenset(
+    {
+        "ALREADY_DECIDED", "APPROVALS_FULL", "APPROVAL_CANCELLED", "APPROVAL_EXPIRED", "ATTEMPT_MAY_BE_RUNNING",
+        "ATTEMPT_MISMATCH", "ATTEMPT_VOIDED", "CONFIRMATION_MISMATCH", "DELIVERY_LIMIT", "DELIVERY_MISMATCH",
+        "DELIVERY_RETIRED", "LEASE_LOST", "LOGICAL_TURN_UNAVAILABLE", "NOT_FOUND", "NOT_RECONCILABLE", "QUEUE_FULL",
+        "REQUESTER_MAY_NOT_APPROVE", "STALE_STEP",
+    }
+)  # fmt: skip
+# Server states in which a write did not happen and may be tried again later (C-26).
+_BUSY = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "OOM")
+
+
+class StoreChanged(Exception):
+    """A person accepted the store under a new id; the sender adopts `store_id` and goes on (C-27)."""
+
+    def __init__(self, store_id: str) -> None:
+        super().__init__(store_id)
+        self.store_id = store_id.encode()
+
+
+def seq_key(shard: int) -> str:
+    """KEYS[1] of every script: the shard's counter hash, which also fixes the slot."""
+    return f"ml:{{{shard:02x}}}:seq"
+
+
+def is_missing_script(error: Exception) -> bool:
+    """Whether the server lost its script cache."""
+    return isinstance(error, NoScriptError)
+
+
+def translate(error: ResponseError) -> Exception:
+    """Turns a server's error reply into this package's error; the only place where that is done."""
+    text = str(error)
+    code, _, detail = text.partition(" ")
+    detail = detail.split(" script: ", 1)[0]
+    if code == "STORE_CHANGED":
+        return StoreChanged(detail.strip())
+    if code == "STORE_WENT_BACK":
+        return StoreWentBack("the store lost confirmed writes: check it, then run `mutation-ledger store accept`")
+    if code == "FORMAT_TOO_NEW":
+        return StoreError("a newer mutation-ledger wrote this record: update this process", code="format_too_new")
+    if code in _REFUSALS:
+        return Refused(detail, code=code.lower())
+    if isinstance(error, (ReadOnlyError, OutOfMemoryError)) or code in _BUSY or text.startswith(_BUSY):
+        return StoreUnavailable(f"the store refuses writes now ({code})", sent=False)
+    return StoreError(f"unexpected answer of the store: {text[:200]}")
+
+
+def check_aof(reply: Any, local: int, replicas: int) -> StoreUnavailable | None:
+    """Small numbers mean that the wait ran out: the write is not confirmed (C-20)."""
+    if isinstance(reply, list) and len(reply) == 2 and reply[0] >= local and reply[1] >= replicas:
+        return None
+    return Unconfirmed("the store did not confirm the write on disk in time", sent=True)
