@@ -152,6 +152,10 @@ def read_facts(client: redis.Redis) -> StoreFacts:
             for command in COMMANDS:
                 pipe.execute_command(*command)
             replies = pipe.execute(raise_on_error=False)
+    except redis.BusyLoadingError:
+        raise StoreUnavailable(
+            "the store is loading its data; wait until it has loaded", sent=False
+        ) from None
     except redis.RedisError as error:
         raise StoreUnavailable(f"the store cannot be reached: {_reason(error)}", sent=False) from None
     if isinstance(replies[0], Exception):

@@ -84,9 +84,8 @@ class ValkeyProcess:
 
     def start(self, timeout: float = 20.0) -> ValkeyProcess:
         """Start the server and wait until it answers (a loading server does not count)."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         for _ in range(5):
-            self._spawn()
+            self.launch()
             wait_until(lambda: self._answers() or not self.running, timeout, f"{self._binary} to answer")
             if self.running:
                 return self
@@ -95,6 +94,20 @@ class ValkeyProcess:
                 break
             self.port = free_port()
         raise AssertionError(f"the server did not start:\n{self.log.read_text()[-2000:]}")
+
+    def launch(self) -> None:
+        """Start the process without waiting for it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        listen = {"port": str(self.port), "bind": "127.0.0.1"}
+        if self.unix_socket:
+            listen |= {"unixsocket": str(self.unix_socket), "unixsocketperm": "700"}
+        arguments = [self._binary]
+        for name, value in (listen | self.settings).items():
+            arguments += [f"--{name}", value]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command_line(arguments), cwd=self.directory, env=self._env, stdout=log, stderr=log
+            )
 
     def kill9(self) -> None:
         """SIGKILL, and wait for the end."""
@@ -128,23 +141,12 @@ class ValkeyProcess:
         self._clients.append(client)
         return client
 
-    def _spawn(self) -> None:
-        listen = {"port": str(self.port), "bind": "127.0.0.1"}
-        if self.unix_socket:
-            listen |= {"unixsocket": str(self.unix_socket), "unixsocketperm": "700"}
-        arguments = [self._binary]
-        for name, value in (listen | self.settings).items():
-            arguments += [f"--{name}", value]
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command_line(arguments), cwd=self.directory, env=self._env, stdout=log, stderr=log
-            )
-
     def _answers(self) -> bool:
         client = redis.Redis.from_url(self.url, socket_timeout=2, retry=Retry(NoBackoff(), 0))
         try:
             # By pid, because another process may have taken the port and answer in our place.
             info: dict[str, Any] = client.info("server")
+            client.ping()
             return bool(info["process_id"] == self.pid)
         except (RedisConnectionError, BusyLoadingError, redis.TimeoutError):
             return False
