@@ -1,0 +1,44 @@
+"""One call on its way: handed over at most once, and always known on which side of that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class NotSent(Exception):
+    """Raised towards the transport: no byte of this request may be handed over."""
+
+
+@dataclass(slots=True, eq=False)
+class Dispatch:
+    """The state of one request. The transport calls `hand_over`; whoever waits calls `abandon`.
+
+    `handed_over` turns true right before the first byte may move, and never back: it is what separates
+    `not_executed` from `outcome_unknown` (C-56). `raw` is the result object as it arrived.
+    """
+
+    arguments: dict[str, Any]
+    last_check: Callable[[], str | None]
+    request_id: int | None = None
+    handed_over: bool = False
+    refusal: str | None = None
+    raw: dict[str, Any] | None = None
+
+    def hand_over(self) -> None:
+        """The last check (C-53), in the same step as the write that follows. Raises NotSent."""
+        if self.refusal is None:
+            self.refusal = self.last_check()
+        if self.refusal is not None or self.handed_over:
+            raise NotSent
+        self.handed_over = True
+
+    def take_back(self) -> None:
+        """Only for a transport that knows its write moved no byte."""
+        self.handed_over = False
+
+    def abandon(self, reason: str) -> None:
+        """Nobody waits any more: if nothing was handed over yet, nothing will be."""
+        if not self.handed_over and self.refusal is None:
+            self.refusal = reason

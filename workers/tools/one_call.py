@@ -1,0 +1,46 @@
+"""The SDK's dispatcher, with an id that can be cancelled by name, exact arguments, and the raw result."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import RequestId
+
+from workers.tools.dispatch import Dispatch
+
+# Far from the ids that the SDK gives to its own requests, which count up from one.
+_IDS = itertools.count(1_000_000)
+
+CURRENT: ContextVar[Dispatch | None] = ContextVar("current_dispatch", default=None)
+"""The dispatch of the task that sends it; the SDK's transports pass the context on to their own tasks."""
+
+
+class OneCallDispatcher(JSONRPCDispatcher):
+    """What a `ClientSession` speaks through; requests other than the current `tools/call` pass unchanged."""
+
+    async def send_raw_request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+        *,
+        _related_request_id: RequestId | None = None,
+    ) -> dict[str, Any]:
+        """As in the SDK; the result is kept in the current dispatch before anybody validates it."""
+        dispatch = CURRENT.get()
+        if dispatch is None or method != "tools/call":
+            return await super().send_raw_request(
+                method, params, opts, _related_request_id=_related_request_id
+            )
+        dispatch.request_id = next(_IDS)
+        options: CallOptions = {**(opts or {}), "request_id": dispatch.request_id}
+        # We cancel by ourselves, before the waiter is gone, so that a late result can still be drained.
+        options["cancel_on_abandon"] = False
+        exact = {**(params or {}), "arguments": dispatch.arguments}
+        dispatch.raw = await super().send_raw_request(method, exact, options)
+        return dispatch.raw

@@ -1,0 +1,79 @@
+"""Where a tool's name leads: to an MCP server or to a native handler, under one set of rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.config import McpServerConfig
+from workers.tools.handshake import Catalog
+from workers.tools.native import NativeTools
+from workers.tools.quiet import keep_content_out_of_logs
+from workers.tools.results import UNKNOWN_TOOL, CallContext, ToolReply, not_executed
+from workers.tools.server import McpServer
+
+PREFIX = "mcp__"
+
+
+def split_tool(tool: str, servers: Mapping[str, object]) -> tuple[str, str] | None:
+    """`(server, tool)` of `mcp__<server>__<tool>`, or None; the longest configured name wins (C-03)."""
+    if not tool.startswith(PREFIX):
+        return None
+    rest = tool.removeprefix(PREFIX)
+    fitting = [name for name in servers if rest.startswith(f"{name}__")]
+    if not fitting:
+        return None
+    server = max(fitting, key=len)
+    name = rest.removeprefix(f"{server}__")
+    return (server, name) if name else None
+
+
+class ToolRouter:
+    """Calls canonical tool names. Everything runs in the loop that calls `start`; connections stay open."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, McpServerConfig],
+        native: NativeTools | None = None,
+        *,
+        cancel_drain_seconds: float = 5.0,
+    ) -> None:
+        self._configs = dict(servers)
+        self._native = native if native is not None else NativeTools()
+        self._drain_seconds = cancel_drain_seconds
+        self._servers: dict[str, McpServer] = {}
+
+    async def start(self, *, wait_seconds: float = 0.0) -> None:
+        """Begin to connect to every server, and wait up to `wait_seconds` for that.
+
+        A server that cannot be reached is no error here: its calls will try again.
+        """
+        keep_content_out_of_logs()
+        self._servers = {
+            name: McpServer(name, config, cancel_drain_seconds=self._drain_seconds)
+            for name, config in self._configs.items()
+        }
+        opening = [server.begin_open() for server in self._servers.values()]
+        if opening and wait_seconds > 0:
+            await asyncio.wait(opening, timeout=wait_seconds)
+
+    async def call(self, tool: str, arguments: dict[str, Any], context: CallContext) -> ToolReply:
+        """Run one tool, at most once (C-51..C-56). The reply says what is proved; failures never raise."""
+        route = split_tool(tool, self._servers)
+        if route is not None:
+            server, name = route
+            return await self._servers[server].call(name, arguments, context)
+        if tool in self._native:
+            return await self._native.call(tool, arguments, context)
+        return not_executed(UNKNOWN_TOOL)
+
+    def catalog(self, server: str) -> Catalog:
+        """Input schemas by tool name as `server` listed them last; empty if it was never reached."""
+        found = self._servers.get(server)
+        return found.catalog if found is not None else {}
+
+    async def close(self) -> None:
+        """End all connections and server processes. Calls in flight end as unknown."""
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        self._native.close()
