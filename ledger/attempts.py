@@ -90,9 +90,12 @@ class PolicyCheck:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No call was begun: `released` or `yielded` (the session is given up), `lost`, or `again` (ask once more)."""
+    """No call was begun: `released` or `yielded` (the session is given up), `lost`, `again` (ask once more).
 
-    why: Literal["released", "yielded", "lost", "again"]
+    `stopped` is a worker's own word: it asked for nothing more.
+    """
+
+    why: Literal["released", "yielded", "lost", "again", "stopped"]
 
 
 Work = Begun | PolicyCheck | Nothing
@@ -176,11 +179,15 @@ def begin_next(
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What an attempt came to. `status` APPROVED means proven non-execution. `result` is JSON text or None."""
+    """What an attempt came to. `status` APPROVED means proven non-execution, `refusal` the code shown with it.
+
+    `result` is the tool's own content as JSON text, or None.
+    """
 
     status: MutationStatus
     reason: str | None = None
     result: str | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +227,7 @@ def settle_attempt(
         "v": settlement.status.code,
         "rs": settlement.reason,
         "res": settlement.result,
+        "cd": settlement.refusal,
         "pd": policy.digest,
         "pol": policy.packed,
         "yd": yield_if_others or None,
@@ -252,7 +260,14 @@ class Voided:
 
 
 def void_attempt(
-    shard: int, sid: str, token: str, step: int, attempt: str, *, reason: str | None = None, refusal: str | None = None
+    shard: int,
+    sid: str,
+    token: str,
+    step: int,
+    attempt: str,
+    *,
+    reason: str | None = None,
+    refusal: str | None = None,
 ) -> ScriptCall[Voided]:
     """Puts an attempt back; one that lands later is refused, its approval stays consumed (C-23).
 

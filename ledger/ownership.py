@@ -28,12 +28,21 @@ class ClaimReply:
     sessions: tuple[Claimed, ...]
 
 
-def claim_sessions(shard: int, nonce: str, most: int, policy: BeginPolicy, *, awake: bool = True) -> ScriptCall[ClaimReply]:
+def claim_sessions(
+    shard: int, nonce: str, most: int, policy: BeginPolicy, *, awake: bool = True
+) -> ScriptCall[ClaimReply]:
     """Claims up to `most` ready sessions and begins the first call in each; the same nonce gets the same answer.
 
     `awake` also promises to look again within 2 s. `most` 0 only promises.
     """
-    request = {"no": nonce, "mx": most, "le": policy.lease_ms, "pd": policy.digest, "pol": policy.packed, "aw": awake or None}
+    request = {
+        "no": nonce,
+        "mx": most,
+        "le": policy.lease_ms,
+        "pd": policy.digest,
+        "pol": policy.packed,
+        "aw": awake or None,
+    }
 
     def decode(reply: list[Any]) -> ClaimReply:
         sessions = tuple(Claimed(row[0].decode(), row[1].decode(), read_work(row[3])) for row in reply[2])

@@ -191,4 +191,8 @@ def _same(one: object, other: object) -> bool:
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return type(one) is type(other) or (isinstance(one, int | float) and isinstance(other, int | float)) if one == other else False
+    return (
+        type(one) is type(other) or (isinstance(one, int | float) and isinstance(other, int | float))
+        if one == other
+        else False
+    )

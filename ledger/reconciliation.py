@@ -88,9 +88,7 @@ def attach_metadata(target: Target, metadata: Mapping[str, Any], shards: int) ->
         request["t"] = target.logical_turn_id
     else:
         request["d"] = bytes.fromhex(
-            delivery_identity(
-                target.tenant, target.session_id, target.agent, target.user, target.delivery_id or ""
-            )
+            delivery_identity(target.tenant, target.session_id, target.agent, target.user, target.delivery_id or "")
         )
     return ScriptCall.of(
         "attach_metadata",

@@ -84,9 +84,7 @@ class Turn:
     def read(cls, logical_turn_id: str, packed: bytes, entries: Sequence[bytes]) -> Turn:
         """Reads a packed turn and its entries, given as raw id, packed entry, raw id, ..."""
         t = unpack_record(packed)
-        found = [
-            Entry.read(logical_turn_id, entries[i], entries[i + 1]) for i in range(0, len(entries), 2)
-        ]
+        found = [Entry.read(logical_turn_id, entries[i], entries[i + 1]) for i in range(0, len(entries), 2)]
         return cls(
             logical_turn_id=logical_turn_id,
             agent=t["a"],
@@ -115,9 +113,7 @@ class Session:
     def read(cls, packed_meta: bytes, rows: Sequence[Any]) -> Session:
         """Reads the reply of `read_session`."""
         m = unpack_record(packed_meta)
-        turns = [
-            Turn.read(rows[i].decode(), rows[i + 1], rows[i + 2]) for i in range(0, len(rows), 3)
-        ]
+        turns = [Turn.read(rows[i].decode(), rows[i + 1], rows[i + 2]) for i in range(0, len(rows), 3)]
         return cls(m["s"], m["tn"], m["g"], m["at"], m["lm"], m["lv"], tuple(turns))
 
 

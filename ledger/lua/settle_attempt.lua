@@ -1,9 +1,9 @@
 -- Settles one attempt and, when asked and still the owner, begins the session's next call in the same step (C-24).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {sid tk at r i t m v rs res nx st pd pol yd}: sid, owner token, attempt, run, call, turn number,
---   mutation (raw; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON,
---   begin next, step, policy digest, begin policy, yield if others wait
+-- ARGV[3] packed request {sid tk at r i t m v rs res cd nx st pd pol yd}: sid, owner token, attempt, run, call, turn number,
+--   mutation (raw; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON, refusal
+--   code shown to the caller, begin next, step, policy digest, begin policy, yield if others wait
 -- Reply: {n, 'settled'|'repeated'|'late'|'kept', record JSON or '', revision, packed work or '', next refusal or ''}
 --   late: the session had been reclaimed and the first-hand report won; kept: someone reconciled in between, the report
 --   is kept as evidence and changes nothing
@@ -46,7 +46,10 @@ local function settle_mutation()
     apply_status(S, R, q.t, q.m, entry, q.v, q.rs, now)
     if R then
       local status = call_of(R, q.i).st
-      if status == 'g' or status == 'u' then end_attempted_call(R, q.i, q.v, q.res) end
+      if status == 'g' or status == 'u' then
+        call_of(R, q.i).rf = q.cd
+        end_attempted_call(R, q.i, q.v, q.res)
+      end
     end
   else
     how = 'repeated'
@@ -58,6 +61,7 @@ local function settle_unprotected()
   if not in_flight then how = 'repeated' return end
   if R and call_of(R, q.i).st == 'g' then
     R.state.sk = nil
+    call_of(R, q.i).rf = q.cd
     end_attempted_call(R, q.i, q.v, q.res)
   end
 end

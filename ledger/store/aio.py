@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from ledger.durability import COMMANDS, Report, facts_from, judge, require
@@ -109,7 +110,7 @@ class AsyncStore:
                 except asyncio.CancelledError:
                     self._fail(batch, Unconfirmed("the store client was closed", sent=True))
                     raise
-                except Exception as error:  # noqa: BLE001 - handed to every caller of the batch, never swallowed
+                except Exception as error:  # handed to every caller of the batch, never swallowed
                     self._fail(batch, error)
 
     async def _send(self, batch: Sequence[_Waiting]) -> None:
@@ -147,7 +148,7 @@ class AsyncStore:
             self.view.confirmed(call.shard, n)
         try:
             future.set_result(call.decode(reply))
-        except Exception as error:  # noqa: BLE001 - a reply that cannot be read fails its own caller only
+        except Exception as error:  # a reply that cannot be read fails its own caller only
             future.set_exception(error)
 
     async def _load(self, scripts: dict[str, str]) -> None:
@@ -164,10 +165,8 @@ class AsyncStore:
         sent = False
         replies: list[Any] = []
         try:
+            _require_open(connection)
             packed = connection.pack_commands(commands)
-            # redis-py would reconnect on its own here; a write and its WAITAOF must share one connection (C-20).
-            if not connection.is_connected:
-                raise StoreUnavailable("the connection was closed", sent=False)
             sent = True
             await connection.send_packed_command(packed, check_health=False)
             async with asyncio.timeout(self.settings.wait_seconds + 2.0):
@@ -244,3 +243,9 @@ class AsyncStore:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect(nowait=True)
+
+
+def _require_open(connection: Any) -> None:
+    """redis-py would reconnect on its own; a write and its WAITAOF must share one connection (C-20)."""
+    if not connection.is_connected:
+        raise RedisConnectionError("the connection was closed")

@@ -29,7 +29,9 @@ def adopt_first(view: LedgerView, reply: Sequence[Any], redis: RedisConfig) -> N
     """
     store_id, _, _, shards = reply
     if shards != redis.shards:
-        raise ConfigError(f"redis.shards is {redis.shards}, but this store was made with {shards}: set shards = {shards}")
+        raise ConfigError(
+            f"redis.shards is {redis.shards}, but this store was made with {shards}: set shards = {shards}"
+        )
     view.adopt(0, store_id)
 
 
@@ -41,7 +43,5 @@ def adopt_all(view: LedgerView, replies: Sequence[Sequence[Any]]) -> None:
     """
     for shard, (store_id, n, refused, _) in enumerate(replies):
         if refused or store_id != replies[0][0]:
-            raise StoreWentBack(
-                "the store lost confirmed writes: check it, then run `mutation-ledger store accept`"
-            )
+            raise StoreWentBack("the store lost confirmed writes: check it, then run `mutation-ledger store accept`")
         view.adopt(shard, store_id, n)

@@ -43,7 +43,7 @@ class StoreSettings:
             ConfigError: the URL cannot be parsed.
         """
         try:
-            kwargs: dict[str, Any] = dict(parse_url(self.url))
+            kwargs: dict[str, Any] = dict(parse_url(self.url))  # type: ignore[no-untyped-call]  # untyped in redis-py
         except ValueError as error:
             raise ConfigError(f"redis.url is not usable: {error}") from None
         kwargs.pop("connection_class", None)

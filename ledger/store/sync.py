@@ -35,7 +35,7 @@ class SyncStore:
         self.settings = settings
         self.view = LedgerView(settings.redis.shards)
         self._kwargs = settings.connection_kwargs()
-        self._idle: list[Connection] = []
+        self._idle: list[Any] = []
         self._run_id = ""
         self._opened = False
         self._lock = threading.Lock()
@@ -50,8 +50,7 @@ class SyncStore:
             StoreUnavailable: the store cannot be reached now.
             StoreWentBack, ConfigError: see `ledger.store.opening`.
         """
-        connection = self._acquire()
-        self._release(connection)
+        self._release(self._acquire())
         with self._lock:
             if not self._opened:
                 commands = init_commands(self.view)
@@ -141,15 +140,13 @@ class SyncStore:
             self.view.confirmed(call.shard, n)
         return call.decode(reply)
 
-    def _exchange(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
+    def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
         """Sends all commands at once and reads every reply; an error reply is returned, not raised."""
         sent = False
         replies: list[Any] = []
         try:
+            _require_open(connection)
             packed = connection.pack_commands(commands)
-            # redis-py would reconnect on its own here; a write and its WAITAOF must share one connection (C-20).
-            if connection._sock is None:
-                raise RedisConnectionError("the connection was closed")
             sent = True
             connection.send_packed_command(packed, check_health=False)
             for _ in commands:
@@ -167,7 +164,7 @@ class SyncStore:
             raise
         return replies
 
-    def _acquire(self) -> Connection:
+    def _acquire(self) -> Any:
         while self._idle:
             connection = self._idle.pop()
             if connection._sock is not None and not _is_stale(connection):
@@ -181,12 +178,12 @@ class SyncStore:
             raise
         return connection
 
-    def _release(self, connection: Connection) -> None:
+    def _release(self, connection: Any) -> None:
         self._idle.append(connection)
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> Any:
         kwargs = dict(self._kwargs)
-        kind: type[Connection] = Connection
+        kind: Any = Connection
         if "path" in kwargs:
             kind = UnixDomainSocketConnection
         elif self.settings.url.startswith("rediss:"):
@@ -198,7 +195,7 @@ class SyncStore:
             raise StoreUnavailable(f"the store cannot be reached ({type(error).__name__})", sent=False) from None
         return connection
 
-    def _meet(self, connection: Connection) -> None:
+    def _meet(self, connection: Any) -> None:
         """A server life not met before has its settings verified first (C-21)."""
         replies = self._exchange(connection, [["INFO", "server"]])
         if isinstance(replies[0], ResponseError):
@@ -208,7 +205,7 @@ class SyncStore:
             self._verify(connection)
             self._run_id = run_id
 
-    def _verify(self, connection: Connection) -> None:
+    def _verify(self, connection: Any) -> None:
         facts = facts_from(self._exchange(connection, COMMANDS))
         self.report = judge(facts, self.settings.redis)
         require(facts, self.settings.redis)
@@ -222,7 +219,13 @@ def _run_id(info: bytes) -> str:
     return ""
 
 
-def _is_stale(connection: Connection) -> bool:
+def _require_open(connection: Any) -> None:
+    """redis-py would reconnect on its own; a write and its WAITAOF must share one connection (C-20)."""
+    if connection._sock is None:
+        raise RedisConnectionError("the connection was closed")
+
+
+def _is_stale(connection: Any) -> bool:
     """An idle connection with something to read was closed by the server or is out of step."""
     try:
         return bool(connection.can_read(timeout=0))

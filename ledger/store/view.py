@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from ledger.store.call import ScriptCall
 from ledger.store.wire import seq_key
@@ -16,7 +17,7 @@ class LedgerView:
         self.seen: list[int] = [0] * shards
         self._lock = threading.Lock()
 
-    def arguments(self, call: ScriptCall[object]) -> list[bytes | str | int]:
+    def arguments(self, call: ScriptCall[Any]) -> list[bytes | str | int]:
         """The EVALSHA command of a call, as this process must send it now."""
         shard = call.shard
         head: list[bytes | str | int] = ["EVALSHA", call.script.sha, 1, seq_key(shard)]

@@ -18,7 +18,17 @@ _REFUSALS = frozenset(
     }
 )  # fmt: skip
 # Server states in which a write did not happen and may be tried again later (C-26).
-_BUSY = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "OOM")
+_BUSY = (
+    "LOADING",
+    "BUSY",
+    "MISCONF",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "READONLY",
+    "OOM",
+)
 
 
 class StoreChanged(Exception):

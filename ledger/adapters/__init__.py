@@ -1,0 +1,1 @@
+"""Edges: adapters to libraries that the rules do not know."""

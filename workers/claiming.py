@@ -1,0 +1,161 @@
+"""Claiming ready sessions while switched on (architecture, steps 3 and 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Callable
+
+import structlog
+
+from ledger.errors import LedgerError
+from ledger.ownership import ClaimReply, claim_sessions, switch_off
+from ledger.store import AsyncStore
+from workers.owner import Shared
+from workers.retrying import confirmed
+
+log = structlog.get_logger(__name__)
+
+PROMISE_SECONDS = 1.0
+"""How often the promise to look (2 s ahead in the store) is renewed while on."""
+UNLANDED_MAX = 1000
+"""Settlements that have not landed yet, above which nothing more is claimed (C-24)."""
+
+Start = Callable[[int, float, ClaimReply], None]
+
+
+class Claimer:
+    """Claims for all shards while on; off, it does nothing until a drain job or the sweep switches it on.
+
+    `start` receives each claim's sessions. `active` says how many sessions are owned now.
+    """
+
+    def __init__(self, shared: Shared, start: Start, active: Callable[[], int]) -> None:
+        self._shared = shared
+        self._start = start
+        self._active = active
+        self._on = asyncio.Event()
+        self._look = asyncio.Event()
+        self._hinted: set[int] = set()
+        self._batch = 2
+        self._shards = range(shared.store.settings.redis.shards)
+        self._busy_until = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether claiming is on."""
+        return self._on.is_set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no place is free; a full worker promises nothing, so the next one is asked."""
+        return self._free() <= 0
+
+    def switch_on(self) -> None:
+        """Asked to look: by a drain job, or by the sweep."""
+        self._hinted.update(self._shards)
+        self._busy_until = time.monotonic() + self._shared.settings.linger
+        self._on.set()
+        self._look.set()
+
+    def hint(self, shard: int) -> None:
+        """A session of this shard became ready."""
+        self._hinted.add(shard)
+        self._look.set()
+
+    def place_freed(self) -> None:
+        """A session was given up, so there is room for another."""
+        if self._on.is_set():
+            self._look.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await self._on.wait()
+            await self._while_on()
+
+    async def _while_on(self) -> None:
+        promise_due = 0.0
+        while not self._shared.stopping.is_set():
+            now = time.monotonic()
+            if not self.is_full:
+                promise = now >= promise_due
+                shards = list(self._shards) if promise else sorted(self._hinted)
+                if promise:
+                    promise_due = now + PROMISE_SECONDS
+                self._hinted.clear()
+                await self._claim(shards)
+            if time.monotonic() > self._busy_until and await self._switch_off():
+                return
+            if not self._hinted or self.is_full:
+                await self._pause(max(0.01, promise_due - time.monotonic()))
+        self._on.clear()
+
+    async def _pause(self, seconds: float) -> None:
+        self._look.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._look.wait()
+        except TimeoutError:
+            return
+
+    def _free(self) -> int:
+        if self._shared.unlanded >= UNLANDED_MAX:
+            return 0
+        return self._shared.settings.concurrency - self._active()
+
+    async def _claim(self, shards: list[int]) -> None:
+        """One look at the given shards. Claims grow while they come back full, so one ready session is cheap."""
+        # Every shard gets its turn to be first, or a busy one would starve the rest of a small worker.
+        random.shuffle(shards)
+        left = min(self._batch, self._free())
+        asks = []
+        for position, shard in enumerate(shards):
+            share = min(left, max(1, -(-left // (len(shards) - position)))) if left > 0 else 0
+            left -= share
+            asks.append((shard, share))
+        replies = await asyncio.gather(*(self._ask(shard, share) for shard, share in asks))
+        got = 0
+        for (shard, _), reply in zip(asks, replies, strict=True):
+            if reply is None:
+                continue
+            got += len(reply.sessions)
+            if reply.ready_left:
+                self._hinted.add(shard)
+        if got or self._hinted:
+            self._busy_until = time.monotonic() + self._shared.settings.linger
+        wanted = min(self._batch, self._shared.settings.concurrency)
+        self._batch = min(2 * self._batch, self._shared.settings.concurrency) if got >= wanted else 2
+
+    async def _ask(self, shard: int, most: int) -> ClaimReply | None:
+        """One claim; the same nonce is sent again until confirmed, so a lost reply loses no session (C-30)."""
+        shared = self._shared
+        asked_at = time.monotonic()
+        call = claim_sessions(shard, secrets.token_hex(8), most, shared.begin)
+        try:
+            reply = await confirmed(shared.store, call, within=shared.settings.lease if most else 1.0)
+        except LedgerError as error:
+            log.warning("claim_failed", code=error.code, shard=shard)
+            return None
+        if reply.sessions:
+            self._start(shard, asked_at, reply)
+        return reply
+
+    async def _switch_off(self) -> bool:
+        """Takes every shard's promise back; a session that became ready meanwhile keeps claiming on."""
+        for shard in self._shards:
+            if not await _off(self._shared.store, shard):
+                self.hint(shard)
+                return False
+        self._on.clear()
+        return True
+
+
+async def _off(store: AsyncStore, shard: int) -> bool:
+    try:
+        return await store.run(switch_off(shard))
+    except LedgerError as error:
+        log.warning("switch_off_failed", code=error.code, shard=shard)
+        return False

@@ -1,0 +1,76 @@
+"""Keeping leases and hearing news of owned sessions (C-30, C-31)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from ledger.errors import LedgerError
+from ledger.ownership import renew_leases
+from workers.owner import SessionOwner, Shared
+
+log = structlog.get_logger(__name__)
+
+
+class LeaseKeeper:
+    """Renews every lease that is older than the renewal interval, and asks at once for sessions with news."""
+
+    def __init__(self, shared: Shared, owners: Mapping[str, SessionOwner]) -> None:
+        self._shared = shared
+        self._owners = owners
+        self._news: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def news(self, sid: str) -> None:
+        """A signal named this session: a decision, a cancel, a new run."""
+        if sid in self._owners:
+            self._news.add(sid)
+            self._wake.set()
+
+    def ask_all(self) -> None:
+        """The signal connection was lost for a while: ask for every session (C-31)."""
+        self._news.update(self._owners)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        interval = self._shared.settings.renew_every
+        while True:
+            try:
+                async with asyncio.timeout(interval):
+                    await self._wake.wait()
+                self._wake.clear()
+                due = [self._owners[sid] for sid in self._news if sid in self._owners]
+            except TimeoutError:
+                due = list(self._owners.values())
+            urgent, self._news = self._news, set()
+            # A lease that is still young needs nothing yet: a short mutation never pays for a renewal.
+            young = time.monotonic() - interval / 2
+            await self._renew(owner for owner in due if owner.sid in urgent or owner.lease_from < young)
+
+    async def _renew(self, owners: Iterable[SessionOwner]) -> None:
+        by_shard: dict[int, list[SessionOwner]] = defaultdict(list)
+        for owner in owners:
+            by_shard[owner.shard].append(owner)
+        await asyncio.gather(*(self._renew_shard(shard, held) for shard, held in by_shard.items()))
+
+    async def _renew_shard(self, shard: int, owners: list[SessionOwner]) -> None:
+        # Counted from before the renewal leaves: the store cannot have granted less (C-53).
+        sent_at = time.monotonic()
+        rows = [(owner.sid, owner.token) for owner in owners]
+        try:
+            answers = await self._shared.store.run(renew_leases(shard, rows, self._shared.settings.lease_ms))
+        except LedgerError as error:
+            log.warning("renewal_failed", code=error.code, shard=shard, sessions=len(rows))
+            return
+        for owner, answer in zip(owners, answers, strict=True):
+            if not answer.held:
+                owner.lost = True
+                continue
+            owner.lease_from = max(owner.lease_from, sent_at)
+            if answer.cancel:
+                owner.cancel.set()

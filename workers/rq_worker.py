@@ -1,0 +1,78 @@
+"""The thin layer over RQ: a worker that runs drain jobs in this process; nothing else here knows RQ.
+
+A forked work-horse could not reach the loop, so this is a SimpleWorker. Jobs return at once, so RQ's heartbeats,
+registries and maintenance need no help.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+os.environ.setdefault("RQ_KEY_PREFIX", "{rq}")  # one slot, so that RQ works on a cluster; must precede `import rq`
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from rq import Queue, SimpleWorker
+from rq.exceptions import StopRequested
+from rq.serializers import JSONSerializer
+
+QUEUE = "drain"
+
+
+class DrainWorker(SimpleWorker):
+    """Runs drain jobs until told to stop. Signals are the process's own business (`workers.process`)."""
+
+    # After an outage RQ would wait up to a minute; the sweep covers that time, but a short wait is kinder.
+    max_connection_wait_time = 2.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_job = False
+
+    def _install_signal_handlers(self) -> None:
+        """None: RQ's own write to Redis inside the handler and swallow a second SIGTERM."""
+
+    def procline(self, message: str) -> None:
+        """None: the process title is `mutation-ledger worker`."""
+
+    def execute_job(self, job: Any, queue: Any) -> None:
+        """Runs one drain job here."""
+        self._in_job = True
+        try:
+            super().execute_job(job, queue)
+        finally:
+            self._in_job = False
+
+    def stop_from_signal(self) -> None:
+        """Called in a signal handler of the main thread: ends the work loop, after a job that is running."""
+        self._stop_requested = True
+        if not self._in_job:
+            raise StopRequested
+
+
+def make_worker(url: str) -> DrainWorker:
+    """A worker on the `drain` queue of the store at `url`; RQ sets its own socket timeout above its block time."""
+    connection = Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=2.0)
+    queue = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
+    return DrainWorker([queue], connection=connection, serializer=JSONSerializer, log_job_description=False)
+
+
+def on_stop_signals(first: Callable[[], None], second: Callable[[], None]) -> None:
+    """Calls `first` at the first SIGTERM or SIGINT and `second` at the next (C-34)."""
+    seen = False
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        if seen:
+            second()
+            return
+        seen = True
+        first()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
