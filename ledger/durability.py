@@ -109,9 +109,7 @@ def facts_from(replies: Sequence[object]) -> StoreFacts:
     """
     info, waitaof, *settings = replies
     forbidden = any(isinstance(reply, Exception) for reply in settings)
-    config = (
-        None if forbidden else {name: value for reply in settings for name, value in _pairs(reply).items()}
-    )
+    config = None if forbidden else {name: value for reply in settings for name, value in _pairs(reply).items()}
     return StoreFacts(_info(info), config, _has_command(waitaof))
 
 
@@ -153,9 +151,7 @@ def read_facts(client: redis.Redis) -> StoreFacts:
                 pipe.execute_command(*command)
             replies = pipe.execute(raise_on_error=False)
     except redis.BusyLoadingError:
-        raise StoreUnavailable(
-            "the store is loading its data; wait until it has loaded", sent=False
-        ) from None
+        raise StoreUnavailable("the store is loading its data; wait until it has loaded", sent=False) from None
     except redis.RedisError as error:
         raise StoreUnavailable(f"the store cannot be reached: {_reason(error)}", sent=False) from None
     if isinstance(replies[0], Exception):
@@ -203,9 +199,7 @@ def _server(facts: StoreFacts) -> tuple[str, bool]:
 
 
 def _attested() -> Finding:
-    return Finding(
-        "durability", Level.OK, 'durability = "external": the operator attests that writes are durable'
-    )
+    return Finding("durability", Level.OK, 'durability = "external": the operator attests that writes are durable')
 
 
 def _persistence(facts: StoreFacts) -> list[Finding | None]:

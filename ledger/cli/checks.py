@@ -21,6 +21,7 @@ ENTRY_POINTS = "mutation_ledger.checks"
 PROBE_KEY = "ml:{doctor}:probe"
 PROBES = 20
 SLOW_SECONDS = 0.1
+CONFIRM_MS = 2000
 
 
 def config_check(settings: Settings) -> tuple[Config | None, Finding]:
@@ -40,9 +41,7 @@ def token_check(settings: Settings) -> Finding:
         return Finding("tokens", Level.BAD, str(error), "see `mutation-ledger token new`")
     if known:
         return Finding("tokens", Level.OK, f"{known} known")
-    return Finding(
-        "tokens", Level.WARN, "none: nobody can call the API", "add [[tokens]], or start `up` once"
-    )
+    return Finding("tokens", Level.WARN, "none: nobody can call the API", "add [[tokens]], or start `up` once")
 
 
 def write_latency(client: redis.Redis, settings: RedisConfig) -> Finding:
@@ -80,9 +79,7 @@ def job_workers(client: redis.Redis) -> Finding | None:
     except redis.RedisError as error:
         if str(error).startswith("MOVED"):
             return None
-        return Finding(
-            "rq", Level.BAD, f"its keys cannot be read: {_line(error)}", "allow this user the keys of RQ"
-        )
+        return Finding("rq", Level.BAD, f"its keys cannot be read: {_line(error)}", "allow this user the keys of RQ")
     if alive:
         return Finding("rq", Level.OK, f"{alive} worker{'s' if alive != 1 else ''} registered")
     return Finding("rq", Level.WARN, "no worker is registered", "start `mutation-ledger worker` (or `up`)")
@@ -97,20 +94,18 @@ def extra_checks(config: Config) -> Iterator[Finding]:
                 yield Finding(name, Level.OK if held else Level.BAD, detail)
         except Exception as error:
             # Another package's failing check must not hide the remaining lines.
-            yield Finding(
-                point.name, Level.BAD, f"the check itself failed: {type(error).__name__}", "report it"
-            )
+            yield Finding(point.name, Level.BAD, f"the check itself failed: {type(error).__name__}", "report it")
 
 
 def _unconfirmed(pinned: Any, settings: RedisConfig) -> str:
     """Empty if the last write is confirmed as the mode demands, else what was missing."""
     if settings.durability is not Durability.VERIFIED:
         return ""
-    local, replicas = pinned.execute_command("WAITAOF", settings.aof_local, settings.aof_replicas, 5000)
+    local, replicas = pinned.execute_command("WAITAOF", settings.aof_local, settings.aof_replicas, CONFIRM_MS)
     if local >= settings.aof_local and replicas >= settings.aof_replicas:
         return ""
     wanted = f"{settings.aof_local} local and {settings.aof_replicas} replicas"
-    return f"WAITAOF confirmed {local} local and {replicas} replicas within 5 s, not {wanted}"
+    return f"WAITAOF confirmed {local} local and {replicas} replicas within {CONFIRM_MS} ms, not {wanted}"
 
 
 def _line(error: Exception) -> str:

@@ -47,9 +47,7 @@ def _store(settings: Settings, config: Config) -> list[Finding]:
             findings = [
                 finding
                 for name, client in primaries
-                for finding in _server(
-                    client, config.redis, running, "" if len(primaries) == 1 else f"{name}: "
-                )
+                for finding in _server(client, config.redis, running, "" if len(primaries) == 1 else f"{name}: ")
             ]
     except LedgerError as error:
         return [Finding("store", Level.BAD, str(error), "start it, or correct redis.url")]

@@ -44,9 +44,7 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(version("mutation-ledger"), prog_name="mutation-ledger")
 @common
 def cli(settings: Settings) -> None:

@@ -53,9 +53,7 @@ class Settings:
         """The URL of the store to talk to. Raises ConfigError if none is given and none runs under --data."""
         url = self.configured_url() or find_url(self.data_dir)
         if url is None:
-            raise ConfigError(
-                f"no store runs under {self.data_dir}; start `mutation-ledger up` or give --redis-url"
-            )
+            raise ConfigError(f"no store runs under {self.data_dir}; start `mutation-ledger up` or give --redis-url")
         return url
 
     def over(self, outer: Settings | None) -> Settings:
@@ -74,12 +72,8 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command with --config, --data, --redis-url and --json; it gets them as `settings`."""
     path = click.Path(path_type=Path)
 
-    @click.option(
-        "--config", "config_path", type=path, envvar="MUTATION_LEDGER_CONFIG", help="Configuration file."
-    )
-    @click.option(
-        "--data", type=path, envvar="MUTATION_LEDGER_DATA", help=f"Data directory [{DEFAULT_DATA}]."
-    )
+    @click.option("--config", "config_path", type=path, envvar="MUTATION_LEDGER_CONFIG", help="Configuration file.")
+    @click.option("--data", type=path, envvar="MUTATION_LEDGER_DATA", help=f"Data directory [{DEFAULT_DATA}].")
     @click.option("--redis-url", help="The store; without it, the embedded one under --data.")
     @click.option("--json", "as_json", is_flag=True, help="Print data as JSON.")
     @functools.wraps(function)

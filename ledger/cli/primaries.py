@@ -29,9 +29,7 @@ def open_primaries(url: str, *, timeout: float = 5.0) -> list[tuple[str, redis.R
             return _of_cluster(url.replace(f"{base}+cluster", base, 1), timeout)
         return [("store", plain_client(url, timeout=timeout))]
     except redis.RedisError as error:
-        raise StoreUnavailable(
-            f"the store cannot be reached: {' '.join(str(error).split())}", sent=False
-        ) from None
+        raise StoreUnavailable(f"the store cannot be reached: {' '.join(str(error).split())}", sent=False) from None
     except ValueError as error:
         raise ConfigError(f"redis.url cannot be used: {' '.join(str(error).split())}") from None
 
@@ -58,9 +56,7 @@ def _through_sentinel(url: str, base: str, timeout: float) -> tuple[str, redis.R
     # Through Any: the class has no annotations.
     sentinel: Any = cast(Any, Sentinel)(hosts, sentinel_kwargs=limits)
     host, port = sentinel.discover_master(service)
-    return f"{host}:{port}", redis.Redis(
-        host=host, port=port, db=int(database or 0), **_options(url, timeout)
-    )
+    return f"{host}:{port}", redis.Redis(host=host, port=port, db=int(database or 0), **_options(url, timeout))
 
 
 def _of_cluster(url: str, timeout: float) -> list[tuple[str, redis.Redis]]:
@@ -69,7 +65,11 @@ def _of_cluster(url: str, timeout: float) -> list[tuple[str, redis.Redis]]:
     masters = [name for name, node in nodes.items() if "master" in node["flags"] and node["slots"]]
     addresses = [_host(name.partition("@")[0]) for name in masters]
     options = _options(url, timeout)
-    return [(f"{host}:{port}", redis.Redis(host=host, port=port, **options)) for host, port in addresses]
+    # A node that knows no name for itself leaves it empty: it is the one we asked.
+    asked = urlsplit(url).hostname or "127.0.0.1"
+    return [
+        (f"{host or asked}:{port}", redis.Redis(host=host or asked, port=port, **options)) for host, port in addresses
+    ]
 
 
 def _host(item: str) -> tuple[str, int]:

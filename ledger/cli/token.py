@@ -29,9 +29,7 @@ def new(settings: Settings) -> None:
 
 
 @token.command()
-@click.option(
-    "--token", "given", envvar="MUTATION_LEDGER_TOKEN", help="Else MUTATION_LEDGER_TOKEN, else asked for."
-)
+@click.option("--token", "given", envvar="MUTATION_LEDGER_TOKEN", help="Else MUTATION_LEDGER_TOKEN, else asked for.")
 @common
 def check(settings: Settings, given: str | None) -> None:
     """Show whose a token is under this configuration; exit 1 if nobody's."""

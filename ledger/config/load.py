@@ -52,9 +52,7 @@ class Config(Section):
     def _across_sections(self) -> Self:
         reserve = self.timing.wrap_up_seconds + CANCEL_RESERVE_SECONDS
         if self.budget is not None and self.budget.request_ceiling_seconds <= reserve:
-            raise ValueError(
-                f"budget.request_ceiling_seconds must exceed timing.wrap_up_seconds + 5 = {reserve:g} s"
-            )
+            raise ValueError(f"budget.request_ceiling_seconds must exceed timing.wrap_up_seconds + 5 = {reserve:g} s")
         hashes = [token.sha256 for token in self.tokens]
         if len(set(hashes)) != len(hashes):
             raise ValueError("two [[tokens]] have the same sha256; each token belongs to one entry")
@@ -151,9 +149,7 @@ def _one_line(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         text = f"unknown setting {where}{_nearest(str(loc[-1]), _keys(_at(loc[:-1])))}"
     else:
-        message = " ".join(
-            _SUBJECT.sub(lambda found: "must" if "should" in found[0] else "", first["msg"]).split()
-        )
+        message = " ".join(_SUBJECT.sub(lambda found: "must" if "should" in found[0] else "", first["msg"]).split())
         text = f"{where}: {message}" if where else message
     return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
 

@@ -156,6 +156,4 @@ class RetentionConfig(Section):
 class PluginsConfig(Section):
     """`[plugins]`: Python modules, each of which may export `bind(engine)`."""
 
-    modules: list[Annotated[str, Field(pattern=r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\z")]] = Field(
-        default_factory=list
-    )
+    modules: list[Annotated[str, Field(pattern=r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\z")]] = Field(default_factory=list)

@@ -131,9 +131,7 @@ class PolicyConfig(Section):
 
 def _check_condition(pointer: str, operator: str, value: object) -> None:
     if operator not in OPERATORS:
-        raise ValueError(
-            f"{operator[:64]!r} at {pointer!r} is not an operator; use one of {', '.join(OPERATORS)}"
-        )
+        raise ValueError(f"{operator[:64]!r} at {pointer!r} is not an operator; use one of {', '.join(OPERATORS)}")
     if operator in _ORDER and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise ValueError(f"{operator} at {pointer!r} compares with a number")
     if operator == "in" and not (isinstance(value, list) and value):

@@ -55,9 +55,7 @@ def make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"cannot make the directory {folder}: {error.strerror}; give another --data"
-        ) from None
+        raise ConfigError(f"cannot make the directory {folder}: {error.strerror}; give another --data") from None
 
 
 def write_private(path: Path, text: str) -> None:
@@ -98,9 +96,7 @@ def serves(pid: int, store_dir: Path) -> bool:
     try:
         # After an upgrade the old binary's link reads "... (deleted)".
         name = os.readlink(process / "exe").removesuffix(" (deleted)")
-        return name.endswith(("valkey-server", "redis-server")) and os.path.samefile(
-            process / "cwd", store_dir
-        )
+        return name.endswith(("valkey-server", "redis-server")) and os.path.samefile(process / "cwd", store_dir)
     except OSError:
         return False
 

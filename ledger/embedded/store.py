@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from ledger.supervise.child import command_line
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
+_STAMP = re.compile(r"\A\d+:\w [^#*]*[#*] ")
 
 
 class EmbeddedStore:
@@ -165,5 +167,6 @@ class EmbeddedStore:
             lines = self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        said = f": {lines[-1][:300]}" if lines else ""
+        # Without the log's own pid and date.
+        said = f": {_STAMP.sub('', lines[-1])[:300]}" if lines else ""
         return StoreUnavailable(f"the embedded store {what}{said} (log: {self.log})", sent=False)

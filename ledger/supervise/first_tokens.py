@@ -24,9 +24,7 @@ def make_first_tokens(config: Config, data_dir: Path) -> dict[str, str]:
         return {}
     tokens = {name: new_token() for name in FIRST}
     entries = [
-        TokenConfig(
-            name=name, sha256=token_hash(token), roles=list(FIRST[name]), act_for_users=name == "agent"
-        )
+        TokenConfig(name=name, sha256=token_hash(token), roles=list(FIRST[name]), act_for_users=name == "agent")
         for name, token in tokens.items()
     ]
     write_entries(path, entries)

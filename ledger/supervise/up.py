@@ -101,15 +101,11 @@ def wait_for_port(port: int, *, seconds: float = BIND_SECONDS) -> None:
                 probe.bind((HOST, port))
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
-                    raise LedgerError(
-                        f"port {port} cannot be used: {error.strerror}; give another --port"
-                    ) from None
+                    raise LedgerError(f"port {port} cannot be used: {error.strerror}; give another --port") from None
             else:
                 return
         if time.monotonic() >= end:
-            raise LedgerError(
-                f"port {port} has been in use for {seconds:g} s; free it or give another --port"
-            )
+            raise LedgerError(f"port {port} has been in use for {seconds:g} s; free it or give another --port")
         time.sleep(0.1)
 
 

@@ -60,9 +60,7 @@ def test_a_setting_changed_at_run_time_is_seen_and_its_fix_works(
 
 @pytest.mark.proves("C-21")
 def test_redis_70_needs_the_mode_for_old_servers(redis_70: ValkeyProcess) -> None:
-    with pytest.raises(
-        StoreUnsafe, match=r'Redis 7\.0\.\d+ has no WAITAOF; fix: .*redis\.durability = "always"$'
-    ):
+    with pytest.raises(StoreUnsafe, match=r'Redis 7\.0\.\d+ has no WAITAOF; fix: .*redis\.durability = "always"$'):
         verify(redis_70.client(), VERIFIED)
     always = RedisConfig(durability=Durability.ALWAYS)
     assert verify(redis_70.client(), always).verdict is Verdict.VERIFIED

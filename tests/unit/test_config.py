@@ -369,9 +369,7 @@ def test_the_environment_overrides_the_file_and_overrides_win(tmp_path: Path) ->
         ("MCP__SERVERS__DASH__ENV__PORT", "1", lambda config: config.mcp.servers["Dash"].env["PORT"] == "1"),
     ],
 )
-def test_environment_values_take_the_type_of_their_setting(
-    tmp_path: Path, name: str, value: str, picked: Any
-) -> None:
+def test_environment_values_take_the_type_of_their_setting(tmp_path: Path, name: str, value: str, picked: Any) -> None:
     text = '[mcp.servers.Dash]\ncommand = ["y"]\nenv = { PORT = "0" }'
     assert picked(read(tmp_path, text, **{f"MUTATION_LEDGER__{name}": value}))
 
@@ -409,8 +407,7 @@ def test_secrets_by_reference() -> None:
 json_like = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(string.ascii_lowercase, max_size=6), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(string.ascii_lowercase, max_size=6), inner, max_size=3)
     ),
     max_leaves=8,
 )

@@ -126,9 +126,7 @@ def test_waitaof_is_told_by_version_when_the_server_would_not_say(version: str, 
 
 @pytest.mark.proves("C-21")
 def test_old_redis_is_refused_in_verified_mode_and_the_fix_names_the_other_mode() -> None:
-    with pytest.raises(
-        StoreUnsafe, match=r'Redis 7\.0\.15 has no WAITAOF; fix: .*redis\.durability = "always"$'
-    ):
+    with pytest.raises(StoreUnsafe, match=r'Redis 7\.0\.15 has no WAITAOF; fix: .*redis\.durability = "always"$'):
         require(REDIS_70, mode())
     assert judge(REDIS_70, mode(Durability.ALWAYS)).verdict is Verdict.VERIFIED
 
@@ -168,9 +166,7 @@ def test_attesting_does_not_cover_eviction_or_a_full_aof_disk_of_the_other_modes
         (with_info(connected_slaves="1"), 2, "aof_replicas = 2, 1 connected; fix: bring the replicas back"),
     ],
 )
-def test_what_may_pass_by_itself_is_unavailable_not_unsafe(
-    facts: StoreFacts, replicas: int, part: str
-) -> None:
+def test_what_may_pass_by_itself_is_unavailable_not_unsafe(facts: StoreFacts, replicas: int, part: str) -> None:
     with pytest.raises(StoreUnavailable, match=part):
         require(facts, mode(aof_replicas=replicas))
     assert judge(facts, mode(aof_replicas=replicas)).verdict is Verdict.UNSAFE

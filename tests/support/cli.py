@@ -1,0 +1,33 @@
+"""Running the command line in this process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ledger.cli import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one invocation did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as one JSON document."""
+        return json.loads(self.out)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ran:
+    """`mutation-ledger ARGUMENTS`; errors are checked to be one line."""
+    capsys.readouterr()
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return Ran(code, captured.out, captured.err)
