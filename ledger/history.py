@@ -34,7 +34,7 @@ def _read(tenant: str, session_id: str, which: bytes, shards: int) -> ScriptCall
     sid = session_hash(tenant, session_id)
 
     def decode(reply: list[Any]) -> Session | None:
-        return Session.read(reply[1], reply[2]) if reply[1] else None
+        return Session.read(reply[1], reply[2], reply[3]) if reply[1] else None
 
     return ScriptCall.of("read_session", shard_of_session(sid, shards), sid, tenant, which, decode=decode)
 

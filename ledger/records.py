@@ -99,7 +99,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session's meta and its turns, oldest first. Times are store ms."""
+    """A session's meta and its turns, oldest first. Times are store ms.
+
+    `owner` is the fencing token of the worker that holds it now; it begins `<n>-<worker's pid in hex>x` (C-30).
+    """
 
     session_id: str
     tenant: str
@@ -107,14 +110,15 @@ class Session:
     created_at: int
     last_message_at: int
     live_runs: int
+    owner: str | None
     turns: tuple[Turn, ...]
 
     @classmethod
-    def read(cls, packed_meta: bytes, rows: Sequence[Any]) -> Session:
+    def read(cls, packed_meta: bytes, rows: Sequence[Any], owner: bytes) -> Session:
         """Reads the reply of `read_session`."""
         m = unpack_record(packed_meta)
         turns = [Turn.read(rows[i].decode(), rows[i + 1], rows[i + 2]) for i in range(0, len(rows), 3)]
-        return cls(m["s"], m["tn"], m["g"], m["at"], m["lm"], m["lv"], tuple(turns))
+        return cls(m["s"], m["tn"], m["g"], m["at"], m["lm"], m["lv"], owner.decode() or None, tuple(turns))
 
 
 @dataclass(frozen=True, slots=True)

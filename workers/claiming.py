@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
 import time
@@ -133,7 +134,9 @@ class Claimer:
         """One claim; the same nonce is sent again until confirmed, so a lost reply loses no session (C-30)."""
         shared = self._shared
         asked_at = time.monotonic()
-        call = claim_sessions(shard, secrets.token_hex(8), most, shared.begin)
+        # The claimer's pid in the token tells an operator which process owns a session.
+        nonce = f"{os.getpid():x}x{secrets.token_hex(8)}"
+        call = claim_sessions(shard, nonce, most, shared.begin)
         try:
             reply = await confirmed(shared.store, call, within=shared.settings.lease if most else 1.0)
         except LedgerError as error:

@@ -70,7 +70,7 @@ class WorkerRuntime:
 
     def drain(self) -> None:
         """Begins a warm stop: nothing new is claimed, calls in flight finish, sessions are released (C-34)."""
-        if self._loop is not None and self._stop is not None:
+        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
 
     def join(self, timeout: float | None = None) -> bool:

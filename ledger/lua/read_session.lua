@@ -2,7 +2,8 @@
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n · ARGV[3] sid · ARGV[4] tenant
 -- ARGV[5] turn id, 'd' + raw delivery identity, or '' for the whole session
--- Reply: {-1, packed meta, {turn id, packed turn, {mutation (raw), packed entry, ...}, ...}} or {-1, ''} when unknown
+-- Reply: {-1, packed meta, {turn id, packed turn, {mutation (raw), packed entry, ...}, ...}, owner token or ''},
+--   or {-1, ''} when unknown to this tenant
 -- Errors: STORE_WENT_BACK STORE_CHANGED
 --!include guard
 --!include keys
@@ -39,4 +40,4 @@ for _, number in ipairs(numbers) do
     rows[#rows + 1] = entries
   end
 end
-return { -1, pack(S.meta), rows }
+return { -1, pack(S.meta), rows, S.owner or '' }

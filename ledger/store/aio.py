@@ -74,7 +74,7 @@ class AsyncStore:
         await self._drop()
 
     async def run(self, call: ScriptCall[T]) -> T:
-        """Runs one call; if it wrote, the answer comes after the write was confirmed on disk. Raises as `SyncStore.run`.
+        """Runs one call; what it wrote is confirmed on disk before the answer. Raises as `SyncStore.run`.
 
         A caller that is cancelled while waiting does not stop the write.
         """
