@@ -40,6 +40,7 @@ class AdmissionLimits:
     max_pending_approvals: int
     policy_digest: str
     tombstone_key: bytes
+    tombstone_ms: int = 30 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> 
         "calls": [_call(call, shard) for call in delivery.calls],
         "lim": {"q": limits.max_live_runs, "p": limits.max_pending_approvals},
         "tb": tombstone_member(identity, limits.tombstone_key),
+        "td": limits.tombstone_ms,
         "jr": limits.journal_ms,
         "in": limits.inactivity_ms,
         "tp": delivery.traceparent,

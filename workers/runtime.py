@@ -19,6 +19,7 @@ from ledger.wake import Waker
 from workers.claiming import Claimer
 from workers.leases import LeaseKeeper
 from workers.owner import SessionOwner, Shared
+from workers.retention import Retention
 from workers.retrying import confirmed
 from workers.settings import begin_policy, worker_settings
 from workers.signals import SignalListener
@@ -124,7 +125,7 @@ class WorkerRuntime:
             reconnected=leases.ask_all,
         )
         sweeper = Sweeper(shared, self._claimer, self._waker)
-        parts = [self._claimer.run(), leases.run(), signals.run(), sweeper.run()]
+        parts = [self._claimer.run(), leases.run(), signals.run(), sweeper.run(), Retention(shared).run()]
         background = [asyncio.create_task(part) for part in parts]
         self._started.set()
         try:

@@ -23,6 +23,9 @@ class WorkerSettings:
     cancel_drain: float
     stop_drain: float
     approval_ms: int
+    tombstone_ms: int
+    stream_bound: int
+    rewrite_every: float
 
     @property
     def lease_ms(self) -> int:
@@ -52,6 +55,9 @@ def worker_settings(config: Config) -> WorkerSettings:
         cancel_drain=timing.cancel_drain_seconds,
         stop_drain=timing.stop_drain_seconds,
         approval_ms=int(config.policy.approval_timeout_seconds * 1000),
+        tombstone_ms=int(config.retention.tombstone_days * DAY_MS),
+        stream_bound=config.retention.outcome_stream_maxlen,
+        rewrite_every=config.retention.erase_rewrite_minutes * 60,
     )
 
 

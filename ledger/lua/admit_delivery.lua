@@ -1,10 +1,10 @@
 -- Admits one delivery: session, delivery, run, calls, approval requests and queue place in one step (C-40, C-60..C-64).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {tn s sid a u p d di au c run no k h oe ce ss ap pd cn calls lim tb lk jr in tp tx}:
+-- ARGV[3] packed request {tn s sid a u p d di au c run no k h oe ce ss ap pd cn calls lim tb td lk jr in tp tx}:
 --   tenant, session id, sid, agent, user, principal, delivery identity (raw), delivery id, made here (no id given),
 --   content digest (raw), run id, nonce for a new session, kind, handler, on_error, ceiling ms from now, session
---   clock ms, approval timeout ms, policy digest, turn id to continue, calls, limits {q p}, tombstone member,
+--   clock ms, approval timeout ms, policy digest, turn id to continue, calls, limits {q p}, tombstone member and life ms,
 --   coalescing digest (raw, absent with a delivery id), journal life ms, inactivity ms, traceparent, text/input JSON
 --   a call: {t m a pr lv ru ap el}: tool, mutation (raw), arguments JSON, protected, level, rule, approval id, eligible
 -- Reply: {n, 'new'|'attached'|'redelivered', wake 0|1, view}
@@ -21,19 +21,24 @@
 --!include outcome
 --!include run
 --!include retire
+--!include erase
 --!include view
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
-local DELIVERIES_MAX, MUTATIONS_MAX = 50, 32
+local DELIVERIES_MAX, MUTATIONS_MAX, EARLIER_MAX = 50, 32, 50
 
 guard(seq_key, store_id, seen)
 local now = store_now()
 if redis.call('ZSCORE', K.retired, q.tb) then refuse('DELIVERY_RETIRED', 'this delivery was retired') end
 
 local S = load_session(q.sid)
+if S and expired(S, now) then
+  retire_session(S, now, q.td, false)
+  S = nil
+end
 if not S then
   S = { sid = q.sid, key = K.session(q.sid), fresh = true,
-        meta = { tn = q.tn, s = q.s, no = q.no, at = now, tc = 0, an = 0, lm = now, lv = 0, ts = {} } }
+        meta = { tn = q.tn, s = q.s, no = q.no, at = now, tc = 0, an = 0, lm = now, ia = q['in'], lv = 0, ts = {} } }
 end
 
 local function reply(how, R)
@@ -66,9 +71,10 @@ end
 if S.meta.lv >= q.lim.q then refuse('QUEUE_FULL', 'too many live runs in this session') end
 
 -- What is recorded in the delivery's turn is refused here, before anybody is asked (C-60).
-local asked, fresh_mutations, seen_here = 0, 0, {}
+local asked, fresh_mutations, seen_here, protected = 0, 0, {}, false
 for _, call in ipairs(q.calls) do
   if call.pr then
+    protected = true
     local entry = turn_no and load_entry(S, turn_no, call.m)
     if entry and REFUSAL[entry.s] then
       call.rf = REFUSAL[entry.s]
@@ -92,7 +98,8 @@ if S.fresh then
 end
 S.meta.an = S.meta.an + 1
 S.meta.lv = S.meta.lv + 1
-if not known then S.meta.lm = now end
+S.meta.ia = q['in']
+if not known and protected then S.meta.lm = now end
 
 local ceiling = now + q.ce
 local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = {}, dirty = {}, events = {}, now = now,
@@ -134,10 +141,20 @@ for i = 0, R.meta.co - 1 do
 end
 
 if pending > 0 then count_asked(q.sid, pending) end
-redis.call('HSET', S.key, 'd' .. q.d, pack({ r = q.run, t = turn_no, c = q.c, tb = q.tb }))
+-- Earlier runs of the delivery are remembered while their journals are kept, so that erasure finds them.
+local earlier = {}
+if known then
+  for _, run in ipairs(known.er or {}) do
+    if redis.call('EXISTS', K.run(run)) == 1 then earlier[#earlier + 1] = run end
+  end
+  earlier[#earlier + 1] = known.r
+  if #earlier > EARLIER_MAX then erase_run(table.remove(earlier, 1)) end
+end
+redis.call('HSET', S.key, 'd' .. q.d,
+  pack({ r = q.run, t = turn_no, c = q.c, tb = q.tb, er = #earlier > 0 and earlier or nil }))
 if q.lk then redis.call('HSET', S.key, 'l' .. q.lk, q.run) end
 redis.call('ZADD', K.sessions(q.tn), now, q.sid)
-redis.call('ZADD', K.expiry, S.meta.lm + q['in'], q.sid)
+redis.call('ZADD', K.expiry, S.meta.lm + S.meta.ia, q.sid)
 redis.call('HSET', R.key, 'm', pack(R.meta))
 if q.tx then redis.call('HSET', R.key, 'tx', q.tx) end
 if turn then

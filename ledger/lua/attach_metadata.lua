@@ -17,7 +17,7 @@ local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(AR
 
 guard(seq_key, store_id, seen)
 local now = store_now()
-local S = load_session(q.sid)
+local S = visible_session(q.sid, now)
 if not S or S.meta.tn ~= q.tn then refuse('NOT_FOUND', 'no such session') end
 local number
 if q.t then

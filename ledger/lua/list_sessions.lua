@@ -11,11 +11,12 @@
 local seq_key, store_id, seen, tenant, what, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 guard(seq_key, store_id, seen)
+local now = store_now()
 local index = what == 'unknowns' and K.unknowns(tenant) or K.sessions(tenant)
 local rows, listed = {}, redis.call('ZREVRANGE', index, 0, most - 1, 'WITHSCORES')
 for at = 1, #listed, 2 do
   local member = listed[at]
-  local S = load_session(string.sub(member, 1, 32))
+  local S = visible_session(string.sub(member, 1, 32), now)
   if S then
     local entry, turn = '', ''
     local number, mid = string.match(member, ':(%d+):(%x+)$')

@@ -13,7 +13,7 @@
 local seq_key, store_id, seen, sid, tenant, which = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 guard(seq_key, store_id, seen)
-local S = load_session(sid)
+local S = visible_session(sid, store_now())
 if not S or S.meta.tn ~= tenant then return { -1, '' } end
 local numbers = S.meta.ts
 if string.sub(which, 1, 1) == 'd' and #which == 33 then

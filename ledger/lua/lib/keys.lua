@@ -7,10 +7,12 @@ local K = {
   signal = P .. 'signal', journal_signal = P .. 'journal-signal', approvals = P .. 'approvals',
   outcomes = P .. 'outcomes', floor = P .. 'outcomes:floor', expiry = P .. 'expiry', erase = P .. 'erase',
   retired = P .. 'retired', asked = P .. 'asked', forget = P .. 'forget', swept = P .. 'swept',
+  dirty = P .. 'dirty',
 }
 function K.session(sid) return P .. 'session:' .. sid end
 function K.queue(sid) return P .. 'queue:' .. sid end
 function K.args(sid) return P .. 'args:' .. sid end
+function K.erased(generation) return P .. 'erased:' .. generation end
 function K.run(run) return P .. 'run:' .. run end
 function K.journal(run) return P .. 'run:' .. run .. ':journal' end
 function K.approval(id) return P .. 'approval:' .. id end

@@ -130,6 +130,11 @@ local function finish_run(S, R, code)
   end
   if R.meta.lk then redis.call('HDEL', S.key, 'l' .. R.meta.lk) end
   S.meta.lv = math.max(0, S.meta.lv - 1)
+  -- A turn without a mutation moves the inactivity clock when it completes; others did at admission (C-80).
+  if not s.t then
+    S.meta.lm = R.now
+    redis.call('ZADD', K.expiry, S.meta.lm + S.meta.ia, S.sid)
+  end
   save_meta(S)
   journal_add(R, { e = s.st == 'failed' and 'run_failed' or 'run_completed', x = code or s.st })
   save_run(R)

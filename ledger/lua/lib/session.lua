@@ -1,13 +1,14 @@
 -- The session hash. Fields:
---   meta            packed {v? tn s g no at tc an lm lv}: tenant, session id, generation, turn nonce, created,
---                   turns made, admissions made, last message, live runs
+--   meta            packed {tn s g no at tc an lm ia lv ts}: tenant, session id, generation, turn nonce, created,
+--                   turns made, admissions made, last message, inactivity ms, live runs, turn numbers
 --   o               owner token `<n>-<nonce>` while owned (C-30)
 --   p               last step of this owner token and its kind, `<step>b|v` (C-23)
 --   c               packed {k r i t m at}: what is in flight: kind m|u, run, call, turn number, mutation, attempt
 --   t<no>           packed turn {a u d rv ms f lv at}: agent, user, deliveries, revision, mutation ids, finished,
 --                   live runs, created
 --   m<no>:<raw id>  packed entry, see entry.lua
---   d<raw identity> packed delivery {r t c tb}: run, turn number, content digest, tombstone member
+--   d<raw identity> packed delivery {r t c tb er}: run, turn number, content digest, tombstone member,
+--                   earlier runs
 --   l<raw digest>   run that identical requests without a delivery id attach to while it lives (C-61)
 
 local function load_session(sid)
@@ -16,6 +17,17 @@ local function load_session(sid)
   if not f[1] then return nil end
   return { sid = sid, key = key, meta = unpack_record(f[1]), owner = f[2] or nil, step = f[3] or nil,
            current = unpack_record(f[4] or nil) }
+end
+
+-- A session past its inactivity deadline is invisible at once, unless a run is live in it (C-81).
+local function expired(S, now)
+  return S.meta.lv == 0 and S.meta.lm + S.meta.ia <= now
+end
+
+local function visible_session(sid, now)
+  local S = load_session(sid)
+  if S and expired(S, now) then return nil end
+  return S
 end
 
 local function save_meta(S)

@@ -1,0 +1,26 @@
+-- Erases a session, first step (C-82): invisible at once, tombstones written, live runs ended, pending approvals cancelled.
+-- KEYS[1] seq hash of the shard
+-- ARGV[1] store id · ARGV[2] highest confirmed n
+-- ARGV[3] packed request {sid tn td}: sid, tenant, tombstone life ms
+-- Reply: {n, 'erased'} or {-1, 'unknown'} when this tenant has no such session
+-- Errors: STORE_WENT_BACK STORE_CHANGED
+-- Guarantees: no worker can write anything back; a redelivery is refused from here on.
+--!include guard
+--!include keys
+--!include pack
+--!include session
+--!include ready
+--!include journal
+--!include entry
+--!include outcome
+--!include run
+--!include retire
+--!include erase
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+
+guard(seq_key, store_id, seen)
+local now = store_now()
+local S = visible_session(q.sid, now)
+if not S or S.meta.tn ~= q.tn then return { -1, 'unknown' } end
+retire_session(S, now, q.td, true)
+return { raise_seq(seq_key), 'erased' }

@@ -1,0 +1,79 @@
+-- Ending a session, by erasure or expiry (C-81, C-82): tombstones and live runs at once, then one rename makes the
+-- session invisible; a sweep deletes what was renamed in bounded pieces. A new session of that name starts fresh.
+
+local function end_live_run(S, run, now)
+  local R = load_run(run, now)
+  if not R or R.state.en then return end
+  R.state.cx = true
+  end_rest(R, R.state.i, 'k')
+  finish_run(S, R, 'session_erased')
+end
+
+-- `all`: erasure leaves a tombstone for every delivery on record, expiry for those that had an intent (C-84).
+local function retire_session(S, now, tombstone_ms, all)
+  local fields = redis.call('HGETALL', S.key)
+  for at = 1, #fields, 2 do
+    if string.sub(fields[at], 1, 1) == 'd' and #fields[at] == 33 then
+      local delivery = unpack_record(fields[at + 1])
+      if all or delivery.t then redis.call('ZADD', K.retired, now + tombstone_ms, delivery.tb) end
+      end_live_run(S, delivery.r, now)
+    end
+  end
+  local generation = string.format('%.0f', redis.call('INCR', K.fence))
+  local erased = K.erased(generation)
+  redis.call('RENAME', S.key, erased)
+  if redis.call('EXISTS', K.args(S.sid)) == 1 then redis.call('RENAME', K.args(S.sid), erased .. ':args') end
+  redis.call('DEL', K.queue(S.sid))
+  redis.call('HDEL', K.asked, S.sid)
+  redis.call('ZREM', K.ready, S.sid)
+  redis.call('ZREM', K.owned, S.sid)
+  redis.call('ZREM', K.expiry, S.sid)
+  redis.call('ZREM', K.sessions(S.meta.tn), S.sid)
+  redis.call('ZADD', K.erase, now, generation .. ' ' .. S.sid)
+  if all then redis.call('SET', K.dirty, string.format('%.0f', now)) end
+end
+
+local function erase_run(run)
+  local key = K.run(run)
+  local meta = unpack_record(redis.call('HGET', key, 'm') or nil)
+  if meta then
+    for i = 0, meta.co - 1 do
+      local call = unpack_record(redis.call('HGET', key, tostring(i)) or nil)
+      if call and call.ap then redis.call('DEL', K.approval(call.ap)) end
+    end
+  end
+  redis.call('DEL', key, K.journal(run))
+end
+
+-- Deletes at most `most` fields of one erased session; answers how many, and whether it is gone.
+local function erase_piece(member, most)
+  local generation, sid = string.match(member, '^(%d+) (%x+)$')
+  local erased = K.erased(generation)
+  redis.call('DEL', erased .. ':args')
+  local meta = unpack_record(redis.call('HGET', erased, 'meta') or nil)
+  local found = redis.call('HSCAN', erased, '0', 'COUNT', most)
+  local fields = found[2]
+  for at = 1, #fields, 2 do
+    local name = fields[at]
+    local kind = string.sub(name, 1, 1)
+    if kind == 'd' and #name == 33 then
+      local delivery = unpack_record(fields[at + 1])
+      erase_run(delivery.r)
+      for _, run in ipairs(delivery.er or {}) do erase_run(run) end
+    elseif kind == 'm' and name ~= 'meta' then
+      local number, mutation = string.match(name, '^m(%d+):(.*)$')
+      local entry = unpack_record(fields[at + 1])
+      delete_stream_entries(entry)
+      redis.call('ZREM', K.unknowns(meta.tn), sid .. ':' .. number .. ':' .. hex(mutation))
+      erase_run(string.match(entry.ri, '^%x+'))
+    end
+    if name ~= 'meta' then redis.call('HDEL', erased, name) end
+  end
+  local left = redis.call('HLEN', erased)
+  if left <= 1 then
+    redis.call('DEL', erased)
+    redis.call('ZREM', K.erase, member)
+    return true
+  end
+  return false
+end
