@@ -167,8 +167,8 @@ def _unreadable(part: str) -> LedgerError:
     return LedgerError(f"a ledger entry's {part} cannot be read by this version", code="entry_unreadable")
 
 
-def _public_values(metadata: object) -> tuple[str | None, str | None, str | None]:
-    if not metadata or not isinstance(metadata, Mapping):
+def _public_values(metadata: Mapping[str, Any] | None) -> tuple[str | None, str | None, str | None]:
+    if not metadata:
         return None, None, None
     return (
         _judged(public_resource_id, metadata, "id"),

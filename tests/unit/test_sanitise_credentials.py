@@ -132,6 +132,8 @@ ORDINARY = [
     "Merge pull request #17 from dana/fix-glare",
     "eu-asia-link",
     "the private key rotation",
+    "Basic " + base64.b64encode(b"monkeys").decode(),
+    "Basic " + base64.b64encode(b"\x01:\x02\x03\x04\x05").decode(),
     "Café: été — 完成 👩‍👧",
     "monkey=banana",
     "hooks.slack.com",

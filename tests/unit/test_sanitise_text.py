@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -90,6 +91,18 @@ def test_redaction_comes_before_truncation() -> None:
 
 
 @pytest.mark.proves("C-102")
+def test_a_control_character_hides_no_credential() -> None:
+    assert public_title("old pass\x00word=hunter2hunter2 gone") == "old [redacted] gone"
+
+
+@pytest.mark.proves("C-102")
+def test_truncation_lays_no_credential_bare() -> None:
+    basic = base64.b64encode(b"user:pass").decode()
+    start = "x" * (512 - len(f" Basic {basic}"))
+    assert public_title(f"{start} Basic {basic}AAAA") is None
+
+
+@pytest.mark.proves("C-102")
 @pytest.mark.parametrize(
     "value",
     [
@@ -102,6 +115,7 @@ def test_redaction_comes_before_truncation() -> None:
         "\u200b[1]\ufeff",
         '\x00{"a":\x001}',
         '{"password":"hunter2hunter2","x":1}',
+        '{"password":"hunter2hunter2",\x00"x":1\x00}\x00',
         json.dumps({"a": "x" * 2000}),
         '{"a":1}' + " " * 600 + "tail",
         "[" * 5000 + "]" * 5000,
@@ -113,9 +127,7 @@ def test_structured_json_is_no_title(value: str) -> None:
 
 
 @pytest.mark.proves("C-102")
-@pytest.mark.parametrize(
-    "value", ["[WIP] fix it", "{service} is down", "[1", "{}x", '"quoted"', "17", "true", "[a]"]
-)
+@pytest.mark.parametrize("value", ["[WIP] fix it", "{service} is down", "[1", "{}x", '"quoted"', "17", "true", "[a]"])
 def test_text_that_only_looks_structured_is_kept(value: str) -> None:
     assert public_title(value) == value
 

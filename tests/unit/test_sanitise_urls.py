@@ -108,9 +108,7 @@ def test_what_cannot_be_judged_is_withheld(value: str) -> None:
 
 
 @pytest.mark.proves("C-102")
-@pytest.mark.parametrize(
-    "value", [None, 17, 1.5, True, {"a": 1}, ["https://host.example"], b"https://host.example"]
-)
+@pytest.mark.parametrize("value", [None, 17, 1.5, True, {"a": 1}, ["https://host.example"], b"https://host.example"])
 def test_what_is_not_text_is_withheld(value: object) -> None:
     assert public_url(value) is None
 
