@@ -39,7 +39,13 @@ class Up:
         command = [sys.executable, "-m", "ledger.cli", "up", "--port", str(self.port), "--data", str(self.data)]
         with self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*command, *arguments], env=environment, stdout=subprocess.PIPE, stderr=err, text=True, cwd=folder
+                [*command, *arguments],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
+                cwd=folder,
+                process_group=0,
             )
 
     def _old(self, fakes: Path) -> dict[str, str]:
@@ -132,6 +138,17 @@ def test_it_starts_everything_and_stops_front_door_then_workers_then_store(up: C
         assert client.mget("started", "stopped") == [b"2", b"2"]
 
 
+def test_ctrl_c_in_a_terminal_reaches_up_only(up: Callable[..., Up]) -> None:
+    one = up("--workers", "1")
+    one.ready()
+    one.started("worker", 1)
+    # A terminal sends SIGINT to the whole foreground group.
+    os.killpg(one.process.pid, signal.SIGINT)
+    assert one.process.wait(30) == 0
+    assert [line.split()[0] for line in one.services("stop")] == ["serve", "worker"]
+    assert "starting it again" not in one.err
+
+
 def test_a_first_start_prints_tokens_once_and_keeps_digests_only(up: Callable[..., Up]) -> None:
     one = up("--workers", "0")
     tokens = [line.split()[1] for line in one.ready() if " mlt_" in line]
@@ -165,6 +182,7 @@ def test_a_killed_worker_and_front_door_are_started_again_and_it_says_so(up: Cal
 def test_a_killed_store_comes_back_on_the_same_address_with_its_data(up: Callable[..., Up]) -> None:
     one = up("--workers", "1")
     one.ready()
+    one.started("worker", 1)
     url = str(find_url(one.data))
     with plain_client(url) as client:
         client.set("key", "value")
