@@ -49,9 +49,7 @@ def _exact(*hints: str, regex: str) -> Pattern:
     return Pattern(hints, re.compile(regex.replace("W", "[A-Za-z0-9_-]")))
 
 
-def _folded(
-    *hints: str, regex: str, judge: Callable[[re.Match[str]], bool] | None = None, flags: int = 0
-) -> Pattern:
+def _folded(*hints: str, regex: str, judge: Callable[[re.Match[str]], bool] | None = None, flags: int = 0) -> Pattern:
     return Pattern(hints, re.compile(regex, flags | re.IGNORECASE), judge)
 
 

@@ -96,9 +96,7 @@ def test_key_order_never_matters(arguments: dict[str, Any], order: random.Random
 @pytest.mark.proves("C-01")
 @settings(deadline=None)
 @given(OBJECTS, OBJECTS)
-def test_identities_are_equal_exactly_when_the_canonical_texts_are(
-    a: dict[str, Any], b: dict[str, Any]
-) -> None:
+def test_identities_are_equal_exactly_when_the_canonical_texts_are(a: dict[str, Any], b: dict[str, Any]) -> None:
     assert (mutation_identity("pay", a) == mutation_identity("pay", b)) == (canonical(a) == canonical(b))
 
 

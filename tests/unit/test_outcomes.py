@@ -58,9 +58,7 @@ def projected(**changes: Any) -> dict[str, str | None]:
         ("approved", False, None),
     ],
 )
-def test_each_ledger_status_has_one_public_reading(
-    status: str, intent_recorded: bool, published: str | None
-) -> None:
+def test_each_ledger_status_has_one_public_reading(status: str, intent_recorded: bool, published: str | None) -> None:
     record = project(replace(ENTRY, status=status, intent_recorded=intent_recorded))
     assert (record and record["status"]) == published
     assert published_status(status, intent_recorded=intent_recorded) == published
@@ -88,9 +86,7 @@ def test_a_mapping_is_read_like_a_view() -> None:
     }
     assert project(entry) == project(ENTRY)
     full = {**entry, "status": "outcome_unknown", "reason": "execution_timeout", "metadata": {"id": "d-1"}}
-    assert project(full) == projected(
-        status="outcome_unknown", reason="execution_timeout", metadata={"id": "d-1"}
-    )
+    assert project(full) == projected(status="outcome_unknown", reason="execution_timeout", metadata={"id": "d-1"})
 
 
 @pytest.mark.proves("C-100")
@@ -160,9 +156,7 @@ class Hostile(str):
 
 @pytest.mark.proves("C-100")
 def test_no_defect_of_a_judge_keeps_an_outcome_from_being_told() -> None:
-    record = projected(
-        metadata={"id": Hostile("x"), "url": Hostile("https://h.example/"), "title": Hostile("x")}
-    )
+    record = projected(metadata={"id": Hostile("x"), "url": Hostile("https://h.example/"), "title": Hostile("x")})
     assert record["status"] == "completed"
     assert (record["resource_id"], record["url"], record["title"]) == (None, None, None)
 
@@ -176,9 +170,7 @@ def test_metadata_that_is_none_at_all_leaves_nulls(metadata: Any) -> None:
 
 @pytest.mark.proves("C-100")
 def test_the_text_of_a_record_is_compact_ascii_in_the_contract_order() -> None:
-    record = projected(
-        status="outcome_unknown", reason="execution_timeout", metadata={"id": "é", "title": 'a "b"'}
-    )
+    record = projected(status="outcome_unknown", reason="execution_timeout", metadata={"id": "é", "title": 'a "b"'})
     expected = (
         f'{{"schema":"mutation_outcome/v1","logical_turn_id":"{ENTRY.logical_turn_id}",'
         f'"mutation_id":"{ENTRY.mutation_id}","tool":"mcp__dashboards__create","status":"outcome_unknown",'

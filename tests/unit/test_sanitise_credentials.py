@@ -228,6 +228,14 @@ def test_text_in_too_many_layers_is_not_trusted() -> None:
 
 
 @pytest.mark.proves("C-103")
+def test_text_full_of_different_disguises_is_withheld() -> None:
+    layers = ["gh" + f"p{'%' + '25' * depth}5F" + MIXED[:36] for depth in range(4)]
+    text = " ".join([GITHUB, GITHUB[:9] + "\u200b" + GITHUB[9:], *layers])
+    assert redacted(text) is None
+    assert redacted(" ".join(layers[:2])) == f"{MARK} {MARK}"
+
+
+@pytest.mark.proves("C-103")
 def test_no_format_character_is_overlooked() -> None:
     code_points = (chr(number) for number in range(0x110000))
     missed = [ch for ch in code_points if unicodedata.category(ch) == "Cf" and drop_invisible(ch)]

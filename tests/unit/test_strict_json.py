@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import sys
 import time
 from collections import OrderedDict
 from typing import Any
@@ -116,6 +117,19 @@ def test_integers_beyond_the_limit_are_a_clear_refusal() -> None:
     for number in (10**4300, -(10**4300), 1 << 200_000):
         with pytest.raises(InvalidRequest, match="4300 digits"):
             check_arguments({"n": [number]})
+
+
+@pytest.mark.proves("C-02")
+def test_an_interpreter_with_a_lower_limit_refuses_too() -> None:
+    usual = sys.get_int_max_str_digits()
+    text, number = b'{"n":' + b"9" * 1000 + b"}", 10**1000
+    sys.set_int_max_str_digits(640)
+    try:
+        assert "digits" in fault_of(text)
+        with pytest.raises(InvalidRequest, match="cannot be written"):
+            check_arguments({"n": number})
+    finally:
+        sys.set_int_max_str_digits(usual)
 
 
 @pytest.mark.proves("C-02")
