@@ -23,10 +23,10 @@ demo: $(STAMP) ## play the whole story on an embedded Valkey; exit 0 only if eve
 	@$(BIN)/mutation-ledger demo
 
 test: $(STAMP) ## unit, integration and acceptance tests
-	@$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m 'not npm' -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-long: $(STAMP) ## the same with more examples, and the soaks
-	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -n auto --dist worksteal --timeout 1800 $(PYTEST_ARGS)
+	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -m 'not npm' -n auto --dist worksteal --timeout 1800 $(PYTEST_ARGS)
 
 lint: $(STAMP) ## ruff, mypy strict, import contracts
 	@$(BIN)/ruff check .
@@ -44,7 +44,14 @@ bench: $(STAMP) ## throughput and latency against the floor of two confirmed wri
 faults: $(STAMP) ## kill -9, lost replies and lost wake-ups, longer than in `make test`
 	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -n auto --timeout 1800 tests/faults $(PYTEST_ARGS)
 
-public-mcp: $(STAMP) ## protected calls on public MCP servers (npm and PyPI packages)
+PUBLIC := .public-mcp
+$(PUBLIC)/.installed: | $(STAMP)
+	@npm install --silent --no-audit --no-fund --prefix $(PUBLIC) @modelcontextprotocol/server-filesystem
+	@$(PYTHON) -m venv $(PUBLIC)/venv
+	@$(PUBLIC)/venv/bin/python -m pip install --quiet --disable-pip-version-check mcp-server-git
+	@touch $@
+
+public-mcp: $(STAMP) $(PUBLIC)/.installed ## protected calls on public MCP servers (npm and PyPI packages)
 	@$(BIN)/python -m pytest -m npm -p no:randomly tests/acceptance/test_public_mcp.py $(PYTEST_ARGS)
 
 lock: ## write constraints.txt anew from pyproject.toml
