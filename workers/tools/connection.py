@@ -27,6 +27,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ledger import __version__
+from ledger.errors import ConfigError
 from workers.tools.channel import Channel
 from workers.tools.dispatch import Dispatch
 from workers.tools.handshake import Catalog, ServerUnavailable, list_tools, negotiate
@@ -65,10 +66,11 @@ class Connection:
         self.retired = False
         self.probed_in_vain = False
 
-    def start(self, ended: Callable[[Connection], object]) -> None:
+    def start(self, ended: Callable[[Connection], object] | None = None) -> None:
         """Begin to open; `ready` tells how it went. `ended` is called when nothing of it is left."""
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(lambda _: ended(self))
+        if ended is not None:
+            self._task.add_done_callback(lambda _: ended(self))
 
     async def ready(self) -> None:
         """Wait until calls can be sent. Raises ServerUnavailable."""
@@ -86,9 +88,7 @@ class Connection:
         Raises what the SDK or the transport raise when there is none; `dispatch` says what was sent by then.
         """
         CURRENT.set(dispatch)
-        params = CallToolRequestParams(
-            name=tool, arguments=dispatch.arguments, _meta=cast(RequestParamsMeta, meta)
-        )
+        params = CallToolRequestParams(name=tool, arguments=dispatch.arguments, _meta=cast(RequestParamsMeta, meta))
         self.in_flight += 1
         try:
             await self._usable_session().send_request(CallToolRequest(params=params), _AnyResult)
@@ -106,9 +106,7 @@ class Connection:
     def cancel_ends_reply(self) -> bool:
         """Whether `cancel` closes the stream on which the reply would come (HTTP since 2026-07-28)."""
         each = self._channel is not None and self._channel.reply_stream_each
-        return (
-            each and self._session is not None and self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
-        )
+        return each and self._session is not None and self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def cancel(self, dispatch: Dispatch) -> None:
         """Tell the server that nobody wants the result any more; proves nothing."""
@@ -134,6 +132,8 @@ class Connection:
         """End the session now, also for calls in flight; returns when its process or connections are gone."""
         self._closing.set()
         if self._task is not None:
+            if not self._ready.done():
+                self._task.cancel()
             await asyncio.wait([self._task])
 
     def _usable_session(self) -> ClientSession:
@@ -202,12 +202,10 @@ def describe(error: BaseException) -> str:
     """One line for a log: kinds of errors and our own words, never text that came from a server."""
     if isinstance(error, BaseExceptionGroup):
         return ", ".join(sorted({describe(inner) for inner in error.exceptions}))
-    if isinstance(error, ServerUnavailable):
+    if isinstance(error, ServerUnavailable | ConfigError):
         return str(error)
     if isinstance(error, MCPError):
-        return (
-            "the server closed the connection" if error.code == CONNECTION_CLOSED else f"error {error.code}"
-        )
+        return "the server closed the connection" if error.code == CONNECTION_CLOSED else f"error {error.code}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__

@@ -42,9 +42,7 @@ async def open_http(config: McpServerConfig) -> AsyncIterator[Channel]:
         # The SDK would POST the call again to wherever a 307 points.
         max_redirects=0,
     )
-    streams = streamable_http_client(
-        config.url or "", http_client=client, max_sse_event_size=config.reply_read_bytes
-    )
+    streams = streamable_http_client(config.url or "", http_client=client, max_sse_event_size=config.reply_read_bytes)
     async with client, streams as (reader, writer):
         yield Channel(reader=reader, writer=writer, health=health, reply_stream_each=True)
 

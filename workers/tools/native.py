@@ -120,9 +120,7 @@ class NativeTools:
                 self._abandon(work, dispatch, context)
         return self._conclude(work, dispatch, context)
 
-    async def _begin(
-        self, handler: Handler, dispatch: Dispatch, ctx: ToolContext
-    ) -> asyncio.Future[ToolReply]:
+    async def _begin(self, handler: Handler, dispatch: Dispatch, ctx: ToolContext) -> asyncio.Future[ToolReply]:
         if inspect.iscoroutinefunction(handler):
             return asyncio.create_task(_enter(handler, dispatch, ctx))
         if self._pool.slots.locked():
@@ -146,9 +144,7 @@ class NativeTools:
         # A thread cannot be stopped; its handler sees `ctx.cancelled` and its deadline.
         work.cancel()
 
-    def _conclude(
-        self, work: asyncio.Future[ToolReply], dispatch: Dispatch, context: CallContext
-    ) -> ToolReply:
+    def _conclude(self, work: asyncio.Future[ToolReply], dispatch: Dispatch, context: CallContext) -> ToolReply:
         if dispatch.refusal is not None:
             return not_executed(dispatch.refusal)
         if work.done() and not work.cancelled():

@@ -34,9 +34,7 @@ class OneCallDispatcher(JSONRPCDispatcher):
         """As in the SDK; the result is kept in the current dispatch before anybody validates it."""
         dispatch = CURRENT.get()
         if dispatch is None or method != "tools/call":
-            return await super().send_raw_request(
-                method, params, opts, _related_request_id=_related_request_id
-            )
+            return await super().send_raw_request(method, params, opts, _related_request_id=_related_request_id)
         dispatch.request_id = next(_IDS)
         options: CallOptions = {**(opts or {}), "request_id": dispatch.request_id}
         # We cancel by ourselves, before the waiter is gone, so that a late result can still be drained.

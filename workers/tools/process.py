@@ -31,11 +31,11 @@ class ServerProcess:
         env: Mapping[str, str],
         cwd: str | None,
         stdout: int,
-        stderr: int | None,
+        stderr: int,
     ) -> ServerProcess:
-        """Start `command` under the launcher, in a session of its own, writing to the descriptor `stdout`.
+        """Start `command` under the launcher, in a session of its own, writing to these descriptors.
 
-        `stderr` None is ours. Raises OSError if nothing was started.
+        Raises OSError if nothing was started.
         """
         stdin, ours = os.pipe()
         try:

@@ -21,9 +21,7 @@ def judge(result: Mapping[str, Any], keep_bytes: int) -> ToolReply:
     """
     kind = result.get("resultType", "complete")
     if kind != "complete":
-        return unknown(
-            "the server asked for more input" if kind == "input_required" else "unknown result type"
-        )
+        return unknown("the server asked for more input" if kind == "input_required" else "unknown result type")
     flag = result.get("isError")
     if flag is not None and not isinstance(flag, bool):
         return unknown("malformed result: isError is not a boolean")

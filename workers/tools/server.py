@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from ledger.config import McpServerConfig
+from ledger.strict_json import canonical
 from workers.tools.channel import Channel
 from workers.tools.connection import Connection, describe
 from workers.tools.dispatch import Dispatch
@@ -62,6 +63,11 @@ class McpServer:
 
     async def call(self, tool: str, arguments: dict[str, Any], context: CallContext) -> ToolReply:
         """Send at most one `tools/call`, ever (C-56); raises only when the calling task is cancelled."""
+        try:
+            # Over HTTP the SDK would send null for what JSON does not have (case C11).
+            canonical(arguments)
+        except (TypeError, ValueError, RecursionError):
+            return not_executed(None, "the arguments are not JSON")
         try:
             async with self._slot(context):
                 return await self._call(tool, arguments, context)
@@ -118,7 +124,7 @@ class McpServer:
         give_up = time.monotonic() + RETRY_WINDOW_SECONDS
         delays = iter(RETRY_DELAYS)
         while True:
-            connection = Connection(self._open_channel, probe=self._probe)
+            connection = Connection(lambda: open_channel(self._config), probe=self._probe)
             self._connections.add(connection)
             connection.start(self._connections.discard)
             try:
@@ -133,9 +139,6 @@ class McpServer:
             else:
                 self._connection = connection
                 return connection
-
-    def _open_channel(self) -> AbstractAsyncContextManager[Channel]:
-        return open_stdio(self._config) if self._config.command is not None else open_http(self._config)
 
     async def _lists(self, connection: Connection, tool: str, context: CallContext) -> bool:
         """Whether the server has the tool; asked again once, because lists grow."""
@@ -191,9 +194,7 @@ class McpServer:
         else:
             self._later(self._expire(connection, dispatch, exchange))
 
-    async def _hang_up(
-        self, connection: Connection, dispatch: Dispatch, exchange: asyncio.Task[None]
-    ) -> None:
+    async def _hang_up(self, connection: Connection, dispatch: Dispatch, exchange: asyncio.Task[None]) -> None:
         await connection.cancel(dispatch)
         exchange.cancel()
 
@@ -226,6 +227,13 @@ class McpServer:
         await asyncio.gather(
             *tasks, *(connection.close() for connection in set(self._connections)), return_exceptions=True
         )
+
+
+def open_channel(
+    config: McpServerConfig, *, stderr: int = asyncio.subprocess.DEVNULL
+) -> AbstractAsyncContextManager[Channel]:
+    """The transport that `config` asks for; `stderr` is where a stdio server's goes."""
+    return open_stdio(config, stderr=stderr) if config.command is not None else open_http(config)
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

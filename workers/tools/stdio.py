@@ -29,12 +29,12 @@ STRAY_LINES = 64
 
 
 @asynccontextmanager
-async def open_stdio(config: McpServerConfig, *, show_stderr: bool = False) -> AsyncIterator[Channel]:
+async def open_stdio(config: McpServerConfig, *, stderr: int = asyncio.subprocess.DEVNULL) -> AsyncIterator[Channel]:
     """Start the server of `config` and speak with it; at the end its whole process tree is gone.
 
     Only a few harmless variables of our environment reach the server, and those of the configuration. Its
-    stderr is thrown away unless `show_stderr`: it may quote arguments, and ours is a log. Raises OSError if
-    it cannot be started, ConfigError for a secret that is not there.
+    stderr goes to that descriptor, which is not our own: it may quote arguments, and ours is a log. Raises
+    OSError if it cannot be started, ConfigError for a secret that is not there.
     """
     env = get_default_environment() | {key: resolve_secret(value) for key, value in config.env.items()}
     async with _output(config.reply_read_bytes) as (lines, stdout):
@@ -44,7 +44,7 @@ async def open_stdio(config: McpServerConfig, *, show_stderr: bool = False) -> A
                 env=env,
                 cwd=config.cwd,
                 stdout=stdout,
-                stderr=None if show_stderr else asyncio.subprocess.DEVNULL,
+                stderr=stderr,
             )
         finally:
             os.close(stdout)
@@ -86,9 +86,7 @@ async def _read(
         pass
 
 
-async def _pass_on(
-    lines: asyncio.StreamReader, inbox: MemoryObjectSendStream[SessionMessage | Exception]
-) -> str:
+async def _pass_on(lines: asyncio.StreamReader, inbox: MemoryObjectSendStream[SessionMessage | Exception]) -> str:
     """Why it ended."""
     stray = 0
     while True:

@@ -71,9 +71,7 @@ def _loads(text: str) -> Any:
         raise
     except ValueError:
         # An integer beyond what CPython converts; as NaN it gets the content withheld and nothing else.
-        return json.loads(
-            text, parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else float("nan")
-        )
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else float("nan"))
 
 
 def _pruned(text: str) -> str:

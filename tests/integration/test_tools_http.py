@@ -1,0 +1,193 @@
+"""The same promises over Streamable HTTP, where proxies and dropped streams come between (case C26)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.tool_calls import FakeServer, call_context, call_one, routed
+from tests.support.wait import wait_until_async
+from workers.tools import Verdict
+
+COMPLETED, FAILED, UNKNOWN = Verdict.COMPLETED, Verdict.FAILED, Verdict.OUTCOME_UNKNOWN
+REVISIONS = ["legacy", "modern"]
+
+
+@pytest.fixture(params=REVISIONS)
+def fake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeServer]:
+    """A running HTTP server of each protocol revision."""
+    server = FakeServer(tmp_path, revision=request.param)
+    server.start_http()
+    yield server
+    server.stop_http()
+
+
+@pytest.fixture(scope="module", params=REVISIONS)
+def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[FakeServer]:
+    """One server for many tests; its log grows, so they count differences."""
+    server = FakeServer(tmp_path_factory.mktemp("fake"), revision=request.param)
+    server.start_http()
+    yield server
+    server.stop_http()
+
+
+ANSWERS = [
+    ("ok", COMPLETED, False),
+    ("sse", COMPLETED, False),
+    ("sse_resume", COMPLETED, False),
+    ("error_text", COMPLETED, False),
+    ("wrong_structured", COMPLETED, False),
+    ("no_structured", COMPLETED, False),
+    ("nan", COMPLETED, True),
+    ("deep", COMPLETED, True),
+    ("huge_kept", COMPLETED, True),
+    ("is_error", FAILED, False),
+    ("input_required", UNKNOWN, False),
+    ("error_32602", UNKNOWN, False),
+    ("error_32603", UNKNOWN, False),
+    ("bad_content", UNKNOWN, False),
+    ("bad_result", UNKNOWN, False),
+    ("very_deep", UNKNOWN, False),
+    ("surrogate", UNKNOWN, False),
+    ("huge_read", UNKNOWN, False),
+    ("gzip", UNKNOWN, False),
+    ("drop", UNKNOWN, False),
+    ("sse_drop", UNKNOWN, False),
+    ("status_202", UNKNOWN, False),
+    ("status_307", UNKNOWN, False),
+    ("status_404", UNKNOWN, False),
+    ("status_410", UNKNOWN, False),
+    ("status_500", UNKNOWN, False),
+    ("status_502", UNKNOWN, False),
+]
+
+
+@pytest.mark.proves("C-56")
+@pytest.mark.parametrize(("tool", "verdict", "withheld"), ANSWERS)
+def test_every_answer_means_one_effect_and_one_verdict(
+    shared: FakeServer, tool: str, verdict: Verdict, withheld: bool
+) -> None:
+    received = len(shared.events("received", method="tools/call"))
+    effects = shared.effects()
+    reply = call_one(shared.http(), tool)
+    assert (reply.verdict, reply.content_withheld, reply.reason) == (verdict, withheld, None)
+    assert shared.effects() == effects + 1
+    assert len(shared.events("received", method="tools/call")) == received + 1
+
+
+@pytest.mark.proves("C-56")
+@pytest.mark.parametrize("tool", ["status_404", "status_502", "status_202", "drop", "sse_drop"])
+def test_after_a_broken_answer_the_next_call_gets_a_fresh_session(fake: FakeServer, tool: str) -> None:
+    async def main() -> None:
+        async with routed(fake.http()) as router:
+            assert (await router.call(f"mcp__fake__{tool}", {}, call_context())).verdict is UNKNOWN
+            assert (await router.call("mcp__fake__ok", {}, call_context())).verdict is COMPLETED
+
+    asyncio.run(main())
+    assert fake.effects() == 2
+    assert len(fake.events("received", method="tools/list")) == 2
+
+
+@pytest.mark.proves("C-54", "C-56")
+def test_a_stream_whose_resumption_stays_empty_is_given_up_at_the_deadline(fake: FakeServer) -> None:
+    reply = call_one(fake.http(), "sse_drop_id", call_context(1))
+    assert (reply.verdict, reply.reason) == (UNKNOWN, "execution_timeout")
+    assert fake.events("received", method="GET", last="e1")
+    assert fake.effects() == 1
+
+
+@pytest.mark.proves("C-56")
+def test_one_lost_reply_leaves_the_sessions_other_calls_alone(fake: FakeServer) -> None:
+    async def main() -> None:
+        async with routed(fake.http()) as router:
+            late = asyncio.create_task(router.call("mcp__fake__http_late", {"seconds": 1}, call_context()))
+            await wait_until_async(lambda: fake.effects() == 1, 5, "the late call to arrive")
+            assert (await router.call("mcp__fake__drop", {}, call_context())).verdict is UNKNOWN
+            assert (await late).verdict is COMPLETED
+
+    asyncio.run(main())
+    assert fake.effects() == 2
+
+
+@pytest.mark.proves("C-56")
+def test_a_refused_connection_is_not_executed(fake: FakeServer) -> None:
+    fake.stop_http()
+    reply = call_one(fake.http(), "ok")
+    assert (reply.verdict, reply.reason) == (Verdict.NOT_EXECUTED, None)
+
+
+@pytest.mark.proves("C-56")
+def test_a_server_that_restarted_between_calls_is_found_again(fake: FakeServer) -> None:
+    """The refused POST moved no byte, so the call may go to the next session."""
+
+    async def main() -> None:
+        async with routed(fake.http()) as router:
+            assert (await router.call("mcp__fake__ok", {}, call_context())).verdict is COMPLETED
+            fake.stop_http()
+            call = asyncio.create_task(router.call("mcp__fake__ok", {}, call_context()))
+            await asyncio.to_thread(fake.start_http)
+            assert (await call).verdict is COMPLETED
+
+    asyncio.run(main())
+    assert fake.effects() == 2
+
+
+@pytest.mark.proves("C-53")
+def test_the_last_check_comes_after_the_connection(fake: FakeServer) -> None:
+    asked: list[int] = []
+
+    def last_check() -> str | None:
+        asked.append(len(fake.events("received", method="tools/list")))
+        return "lease"
+
+    async def main() -> None:
+        async with routed(fake.http()) as router:
+            reply = await router.call("mcp__fake__ok", {}, call_context(last_check=last_check))
+            assert (reply.verdict, reply.reason) == (Verdict.NOT_EXECUTED, "lease")
+            assert (await router.call("mcp__fake__ok", {}, call_context())).verdict is COMPLETED
+
+    asyncio.run(main())
+    assert asked == [1]
+    assert len(fake.events("received", method="tools/list")) == 1, "a refusal costs no session"
+    assert fake.effects() == 1
+
+
+@pytest.mark.proves("C-54")
+def test_a_timeout_after_dispatch_is_unknown_at_the_deadline(fake: FakeServer) -> None:
+    started = time.monotonic()
+
+    async def main() -> None:
+        async with routed(fake.http()) as router:
+            await router.call("mcp__fake__ok", {}, call_context())
+            nonlocal started
+            started = time.monotonic()
+            reply = await router.call("mcp__fake__http_late", {"seconds": 2}, call_context(0.3))
+            assert (reply.verdict, reply.reason) == (UNKNOWN, "execution_timeout")
+            assert time.monotonic() - started < 0.5
+
+    asyncio.run(main())
+    assert fake.effects() == 2
+
+
+@pytest.mark.proves("C-55")
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.5, COMPLETED), (3, UNKNOWN)])
+def test_a_cancelled_call_is_drained(fake: FakeServer, seconds: float, verdict: Verdict) -> None:
+    async def main() -> None:
+        async with routed(fake.http(), cancel_drain_seconds=1) as router:
+            cancel = asyncio.Event()
+            call = asyncio.create_task(
+                router.call("mcp__fake__http_late", {"seconds": seconds}, call_context(cancel=cancel))
+            )
+            await wait_until_async(lambda: fake.effects() == 1, 5, "the call to arrive")
+            cancel.set()
+            cancelled = time.monotonic()
+            reply = await call
+            assert (reply.verdict, reply.reason) == (verdict, None)
+            assert time.monotonic() - cancelled < 1.3
+
+    asyncio.run(main())
+    assert fake.effects() == 1
