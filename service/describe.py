@@ -1,0 +1,109 @@
+"""What the OpenAPI document says of a route, from the same models that check requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flask_openapi.models.request_body import RequestBody
+from flask_openapi.models.response import Response
+from flask_openapi.utils import parse_body, parse_query
+from pydantic import BaseModel, Field
+
+from ledger.config import Role
+from service.errors import PROBLEM_JSON
+from service.incoming import JSON
+from service.problems import PROBLEMS, URN
+
+# Any route may answer these.
+_ALWAYS = ("internal_error",)
+_WITH_TOKEN = ("unauthorized", "forbidden", "invalid_request")
+_WITH_STORE = ("store_unavailable", "store_unconfirmed", "store_unsafe", "store_went_back")
+_WITH_BODY = ("body_too_large", "unsupported_media_type")
+
+
+class Problem(BaseModel):
+    """An RFC 9457 problem document."""
+
+    type: str = Field(description=f"`{URN}` and the code")
+    title: str
+    status: int
+    code: str = Field(json_schema_extra={"enum": [*sorted(PROBLEMS)]})
+    detail: str
+    request_id: str | None = None
+    admitted: str | None = Field(None, description="`unknown` after a write that was sent and not confirmed")
+    decided: str | None = Field(None, description="`unknown` after a decision that was sent and not confirmed")
+    delivery_id: str | None = Field(None, description="what to retry with")
+
+
+def operation(
+    *,
+    replies: dict[int, type[BaseModel] | dict[str, Any]],
+    role: Role | None = None,
+    body: type[BaseModel] | None = None,
+    query: type[BaseModel] | None = None,
+    path: Sequence[str] = (),
+    problems: Sequence[str] = (),
+    store: bool = True,
+) -> dict[str, Any]:
+    """Keyword arguments for a route decorator of `APIBlueprint`.
+
+    `replies` maps a status to a model or to media types with schemas; `problems` are codes beside those that every
+    such route has.
+    """
+    codes = [*problems, *_ALWAYS]
+    codes += _WITH_TOKEN if role is not None else ()
+    codes += _WITH_STORE if store else ()
+    codes += _WITH_BODY if body is not None else ()
+    described: dict[str, Any] = {
+        "responses": {**{str(status): _reply(reply) for status, reply in replies.items()}, **_problems(codes)},
+        "openapi_extensions": {"parameters": [*(_path_parameter(name) for name in path), *_query(query)]},
+    }
+    if role is not None:
+        described["security"] = [{"bearer": []}]
+        described["description"] = f"Role: `{role}`."
+    if body is not None:
+        described["request_body"] = RequestBody(content=parse_body(body)[0], required=True)
+    return described
+
+
+def media(*types: str) -> dict[str, Any]:
+    """A reply in these media types, whose content is described in words only."""
+    return {"content": {kind: {"schema": {"type": "string"}} for kind in types}}
+
+
+def either(model: type[BaseModel], *streams: str) -> dict[str, Any]:
+    """A reply that is `model` as JSON, or one of the streams."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"content": {JSON: {"schema": schema}} | media(*streams)["content"]}
+
+
+def _reply(reply: type[BaseModel] | dict[str, Any]) -> Any:
+    return reply if isinstance(reply, type) else Response.model_validate({"description": "OK", **reply})
+
+
+def _problems(codes: Sequence[str]) -> dict[str, Response]:
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(PROBLEMS[code].status, []).append(code)
+    content = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        str(status): Response.model_validate({"description": ", ".join(named), "content": content})
+        for status, named in sorted(by_status.items())
+    }
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _query(model: type[BaseModel] | None) -> list[Any]:
+    return [] if model is None else list(parse_query(model)[0])
+
+
+def component_schemas(*models: type[BaseModel]) -> dict[str, Any]:
+    """The schemas of models that routes refer to by name."""
+    found: dict[str, Any] = {}
+    for model in models:
+        found.update(parse_body(model)[1])
+    return found

@@ -1,0 +1,95 @@
+"""What a front-door process holds: one value, made by the app factory, reached by every route."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import structlog
+from flask import current_app
+
+from ledger.admission import AdmissionLimits
+from ledger.config import Config
+from ledger.errors import StoreUnavailable
+from ledger.plugins import Plugins
+from ledger.store import ScriptCall, SyncStore
+from ledger.tokens import TokenBook
+from ledger.wake import Waker
+from service.metrics import Metrics
+from service.streams import StreamSlots
+from service.waiting import Hub
+
+T = TypeVar("T")
+EXTENSION = "mutation_ledger"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class FrontDoor:
+    """The process's parts. `stopping` is set at a warm stop: streams and waits then end by themselves."""
+
+    config: Config
+    store: SyncStore
+    waker: Waker
+    plugins: Plugins
+    tokens: TokenBook
+    limits: AdmissionLimits
+    hub: Hub
+    metrics: Metrics
+    slots: StreamSlots
+    stopping: threading.Event = field(default_factory=threading.Event)
+    warned: set[str] = field(default_factory=set)
+
+    @property
+    def shards(self) -> int:
+        """The number of shards of the store."""
+        return self.config.redis.shards
+
+    def write(self, call: ScriptCall[T], unknown: Mapping[str, Any] | None = None) -> T:
+        """Runs a write; if it was not confirmed and time is left, sends the same value once more (C-22).
+
+        `unknown` is what the problem document says when the write may have happened all the same (C-26).
+
+        Raises what `SyncStore.run` raises.
+        """
+        began = time.monotonic()
+        sent = False
+        try:
+            try:
+                return self.store.run(call)
+            except StoreUnavailable as first:
+                sent = bool(first.extra.get("sent"))
+                if not sent or time.monotonic() - began >= self.store.settings.wait_seconds:
+                    raise
+                log.warning("write_sent_again", script=call.script.name)
+                return self.store.run(call)
+        except StoreUnavailable as error:
+            if unknown is not None and (sent or error.extra.get("sent")):
+                error.extra["members"] = dict(unknown)
+            raise
+
+    def wake(self, wanted: bool) -> None:
+        """Wakes a worker if a script's reply asked for it."""
+        if wanted:
+            self.waker.wake()
+
+    def warn_unprotected(self, tool: str) -> None:
+        """The one warning of C-06 for a tool; names it and what would protect it, never arguments."""
+        if tool not in self.warned:
+            self.warned.add(tool)
+            log.warning("unprotected_mcp_tool", tool=tool, protect_with="register_mutation_tools")
+
+    def close(self) -> None:
+        """Ends the subscriber and closes idle connections."""
+        self.stopping.set()
+        self.hub.close()
+        self.store.close()
+
+
+def current_door() -> FrontDoor:
+    """The front door of the app that handles this request."""
+    return cast("FrontDoor", current_app.extensions[EXTENSION])

@@ -1,0 +1,162 @@
+"""Stored records as the public JSON of the API. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledger.records import Approval, Call, Entry, Event, Run, Turn
+from ledger.states import CALL_BY_CODE, CallStatus, MutationStatus
+from ledger.timefmt import optional, rfc3339
+
+# Only these reached begin; for any other the entry, if there is one, is another call's.
+_ATTEMPTED = frozenset(
+    {
+        CallStatus.RUNNING,
+        CallStatus.COMPLETED,
+        CallStatus.FAILED,
+        CallStatus.OUTCOME_UNKNOWN,
+        CallStatus.NOT_EXECUTED,
+    }
+)
+_RECORDED = ("completed", "failed", "outcome_unknown")
+
+
+def run_object(run: Run, *, shown_as: str | None = None) -> dict[str, Any]:
+    """A run as every reply shows it. `shown_as` replaces `status`; the stored one is then `run_status`."""
+    status = shown_as or run.status.value
+    shown: dict[str, Any] = {
+        "run_id": run.run_id,
+        "session_id": run.session_id,
+        "delivery": run.delivery,
+        "logical_turn_id": run.logical_turn_id,
+        "status": status,
+    }
+    if status != run.status.value:
+        shown["run_status"] = run.status.value
+    if run.end_code is not None:
+        shown["code"] = run.end_code
+    shown["journal_cursor"] = run.journal_length
+    shown["calls"] = [_call(call) for call in run.calls]
+    return shown
+
+
+def _call(call: Call) -> dict[str, Any]:
+    attempted = call.status in _ATTEMPTED and call.entry is not None
+    return {
+        "index": call.index,
+        "tool": call.tool,
+        "mutation_id": call.mutation_id,
+        "status": call.status.value,
+        "approval_id": call.approval_id,
+        "protected": call.protected,
+        "outcome": call.entry.outcome() if attempted and call.entry else None,
+        "refusal": _refusal(call),
+        "result": call.result,
+    }
+
+
+def _refusal(call: Call) -> dict[str, Any] | None:
+    """Why a call was refused, with the bounded record of what happened before; never a tool result (C-11)."""
+    if call.refusal is None:
+        return None
+    refusal: dict[str, Any] = {"code": call.refusal}
+    record = call.entry.outcome() if call.entry and call.refusal.startswith("mutation_") else None
+    if record is not None and record["status"] in _RECORDED:
+        refusal |= {
+            "id": record["resource_id"],
+            "title": record["title"],
+            "url": record["url"],
+            "status": record["status"],
+            "reason": record.get("reason"),
+        }
+    return refusal
+
+
+def event_object(run_id: str, event: Event) -> dict[str, Any]:
+    """One journal event. What happened is `decision`, `status` or `code`, as its type has it (C-112)."""
+    shown: dict[str, Any] = {"n": event.number, "type": event.type, "at": rfc3339(event.at), "run_id": run_id}
+    if event.index is not None:
+        shown["index"] = event.index
+    if event.mutation_id is not None:
+        shown["mutation_id"] = event.mutation_id
+    if event.approval_id is not None:
+        shown["approval_id"] = event.approval_id
+    if event.outcome is not None:
+        shown["outcome"] = event.outcome
+        shown["mutation_revision"] = event.revision
+    if event.word is not None:
+        shown |= _happened(event.type, event.word)
+    return shown
+
+
+def _happened(kind: str, word: str) -> dict[str, str]:
+    match kind:
+        case "approval_decided":
+            return {"decision": word}
+        case "run_completed":
+            return {"status": word}
+        case "run_failed":
+            return {"status": "failed"} if word == "failed" else {"status": "failed", "code": word}
+        case "tool_result" if word == "a":
+            # A settlement's letter is the entry's: approved again means that nothing was executed.
+            return {"status": CallStatus.NOT_EXECUTED.value}
+        case "tool_result" if word in CALL_BY_CODE:
+            return {"status": CALL_BY_CODE[word].value}
+        case "tool_result" if word == "deadline":
+            return {"status": CallStatus.NOT_EXECUTED.value, "code": word}
+        case "tool_result":
+            return {"status": CallStatus.REFUSED.value, "code": word}
+        case _:
+            return {"code": word}
+
+
+def approval_object(approval: Approval) -> dict[str, Any]:
+    """An approval as the inbox shows it. A request answered by a rule is never made, so `rule` is null here."""
+    return {
+        "id": approval.approval_id,
+        "state": approval.state,
+        "session_id": approval.session_id,
+        "run_id": approval.run_id,
+        "user": approval.user,
+        "requested_by": approval.requested_by,
+        "tool": approval.tool,
+        "arguments": approval.arguments,
+        "mutation_id": approval.mutation_id,
+        "level": approval.level,
+        "requested_at": rfc3339(approval.requested_at),
+        "expires_at": rfc3339(approval.expires_at),
+        "decided_by": approval.decided_by,
+        "decided_at": optional(approval.decided_at),
+        "rule": None,
+    }
+
+
+def turn_state(turn: Turn) -> dict[str, Any]:
+    """The detached snapshot of a logical turn (C-92)."""
+    return {
+        "id": turn.logical_turn_id,
+        "user_id": turn.user,
+        "delivery": turn.deliveries[0],
+        "deliveries": list(turn.deliveries),
+        "finished": turn.finished,
+        "mutations": {entry.mutation_id: _mutation(entry) for entry in turn.entries},
+    }
+
+
+def _mutation(entry: Entry) -> dict[str, Any]:
+    started = entry.status is MutationStatus.EXECUTION_STARTED
+    status = MutationStatus.OUTCOME_UNKNOWN if started else entry.status
+    shown: dict[str, Any] = {"id": entry.mutation_id, "tool": entry.tool, "status": status.value}
+    if entry.metadata:
+        shown["metadata"] = dict(entry.metadata)
+    return shown
+
+
+def changed_outcomes(turn: Turn, after: int) -> list[tuple[int, dict[str, Any]]]:
+    """`(revision, record)` of what changed after a cursor and of every unknown, oldest revision first (C-110)."""
+    found = []
+    for entry in turn.entries:
+        record = entry.outcome()
+        if record is not None and (entry.revision > after or record["status"] == "outcome_unknown"):
+            found.append((entry.revision, record))
+    return sorted(found, key=lambda pair: pair[0])

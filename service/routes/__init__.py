@@ -1,0 +1,13 @@
+"""One blueprint an area."""
+
+from service.routes import approvals, contracts, health, host, outcomes, runs, trigger
+
+BLUEPRINTS = (
+    trigger.api,
+    runs.api,
+    approvals.api,
+    outcomes.api,
+    host.api,
+    contracts.api,
+    health.api,
+)

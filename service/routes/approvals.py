@@ -1,0 +1,136 @@
+"""The inbox and decisions over HTTP; every channel ends in `ledger.approvals.decide` (C-41, C-42)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flask import Response
+from flask_openapi.blueprint import APIBlueprint
+
+from ledger.approvals import Decided, Decision, decide, pending_approvals, read_approval
+from ledger.config import Role
+from ledger.errors import LedgerError, Refused
+from ledger.identity import session_hash
+from ledger.ids import shard_of_id, shard_of_session
+from ledger.records import Approval
+from ledger.tokens import Principal
+from service.auth import authorize
+from service.describe import operation
+from service.door import FrontDoor, current_door
+from service.incoming import read_body, read_query
+from service.jsonio import json_response
+from service.models import ApprovalsQuery, DecisionRequest, NoQuery
+from service.present import approval_object
+from service.replies import ApprovalReply, ApprovalsReply
+
+api = APIBlueprint("approvals", __name__)
+
+# A session's pending requests are bounded by configuration; this bounds what one shard is asked for.
+SESSION_ROWS = 1000
+
+
+@api.get(
+    "/api/approvals",
+    **operation(role=Role.APPROVE, query=ApprovalsQuery, replies={200: ApprovalsReply}, problems=("not_an_approver",)),
+)
+def inbox() -> Response:
+    """Pending approvals of the tenant, oldest first."""
+    principal = authorize(Role.APPROVE)
+    query = read_query(ApprovalsQuery)
+    found = _pending(current_door(), principal.tenant, query)
+    found.sort(key=lambda approval: (approval.requested_at, approval.run_id, approval.index))
+    shown = [approval_object(approval) for approval in found[: query.limit]]
+    return json_response({"approvals": shown, "next": None})
+
+
+@api.get(
+    "/api/approvals/<approval_id>",
+    **operation(
+        role=Role.APPROVE,
+        path=("approval_id",),
+        replies={200: ApprovalReply},
+        problems=("not_an_approver", "not_found"),
+    ),
+)
+def show(approval_id: str) -> Response:
+    """One approval in any state."""
+    principal = authorize(Role.APPROVE)
+    read_query(NoQuery)
+    return json_response(approval_object(_read(current_door(), principal, approval_id)[1]))
+
+
+@api.post(
+    "/api/approvals/<approval_id>",
+    **operation(
+        role=Role.APPROVE,
+        path=("approval_id",),
+        body=DecisionRequest,
+        replies={200: ApprovalReply},
+        problems=(
+            "not_an_approver", "requester_may_not_approve", "not_found", "already_decided", "approval_expired",
+            "approval_cancelled", "confirmation_mismatch",
+        ),
+    ),
+)  # fmt: skip
+def answer(approval_id: str) -> Response:
+    """Decide an approval; the first decision wins."""
+    door = current_door()
+    try:
+        decided = _decide(door, approval_id)
+    except LedgerError as error:
+        door.metrics.decisions.labels(error.code).inc()
+        raise
+    door.metrics.decisions.labels(decided.how).inc()
+    return json_response(approval_object(decided.approval))
+
+
+def _decide(door: FrontDoor, approval_id: str) -> Decided:
+    principal = authorize(Role.APPROVE)
+    read_query(NoQuery)
+    asked = read_body(DecisionRequest)
+    shard, before = _read(door, principal, approval_id)
+    decision = Decision(
+        approval_id=approval_id,
+        tenant=principal.tenant,
+        decision=asked.decision,
+        decided_by=principal.name,
+        requester_may_approve=door.config.policy.requester_may_approve,
+        confirm=asked.confirm,
+        comment=asked.comment,
+    )
+    decided = door.write(decide(decision, shard), {"decided": "unknown"})
+    door.wake(decided.wake)
+    if decided.how == "expired":
+        raise Refused("the decision came too late", code="approval_expired")
+    # A denied call has ended, and its arguments with it (C-83).
+    kept = before.arguments if decided.approval.state == "approved" else None
+    return replace(decided, approval=replace(decided.approval, arguments=kept))
+
+
+def _pending(door: FrontDoor, tenant: str, query: ApprovalsQuery) -> list[Approval]:
+    shards, most = range(door.shards), query.limit
+    if query.session_id is not None:
+        shard = shard_of_session(session_hash(tenant, query.session_id), door.shards)
+        shards, most = range(shard, shard + 1), SESSION_ROWS
+    found: list[Approval] = []
+    for shard in shards:
+        rows = door.store.run(pending_approvals(shard, tenant, most))
+        door.wake(rows.wake)
+        found += (
+            row for row in rows.approvals if row.state == "pending" and query.session_id in (None, row.session_id)
+        )
+    return found
+
+
+def _is_asked_for(row: Approval, query: ApprovalsQuery) -> bool:
+    # A request that expired while it was read is among the rows, with its new state.
+    return row.state == query.state and query.session_id in (None, row.session_id)
+
+
+def _read(door: FrontDoor, principal: Principal, approval_id: str) -> tuple[int, Approval]:
+    shard = shard_of_id(approval_id, door.shards)
+    rows = door.store.run(read_approval(shard, principal.tenant, approval_id)) if shard is not None else None
+    if shard is None or rows is None or not rows.approvals:
+        raise Refused("no such approval", code="not_found")
+    door.wake(rows.wake)
+    return shard, rows.approvals[0]

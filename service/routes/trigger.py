@@ -1,0 +1,109 @@
+"""`POST /api/trigger`: admit a delivery; answer at once, wait, or stream (C-60 to C-64)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flask import Response, request
+from flask_openapi.blueprint import APIBlueprint
+
+from ledger.admission import Admitted, Delivery, admit_delivery
+from ledger.config import Role
+from ledger.errors import LedgerError
+from ledger.ids import shard_of_id
+from ledger.store import ScriptCall
+from ledger.store.codec import unpack
+from service.auth import acting, authorize
+from service.delivering import build_delivery, limits_for
+from service.describe import either, operation
+from service.door import FrontDoor, current_door
+from service.following import Place, journal_frames, wait_for_end
+from service.incoming import JSON, NDJSON, SSE, choose, idempotency_key, read_body, read_query
+from service.jsonio import json_response
+from service.models import TriggerQuery, TriggerRequest
+from service.present import run_object
+from service.replies import RunReply
+from service.streams import stream_response
+
+api = APIBlueprint("trigger", __name__)
+
+
+@api.post(
+    "/api/trigger",
+    **operation(
+        role=Role.TRIGGER,
+        body=TriggerRequest,
+        query=TriggerQuery,
+        replies={200: either(RunReply, NDJSON, SSE), 202: RunReply},
+        problems=(
+            "agent_required", "agent_not_allowed", "user_not_allowed", "not_acceptable", "logical_turn_unavailable",
+            "delivery_limit", "delivery_retired", "delivery_mismatch", "unknown_handler", "unknown_tool",
+            "queue_full", "approvals_full", "too_many_streams",
+        ),
+    ),
+)  # fmt: skip
+def trigger() -> Response:
+    """Admit a delivery."""
+    door = current_door()
+    try:
+        return _trigger(door)
+    except LedgerError as error:
+        door.metrics.admissions.labels(error.code).inc()
+        raise
+
+
+def _trigger(door: FrontDoor) -> Response:
+    principal = authorize(Role.TRIGGER)
+    form = choose((JSON, NDJSON, SSE))
+    query = read_query(TriggerQuery)
+    asked = read_body(TriggerRequest)
+    delivery = build_delivery(
+        door,
+        principal,
+        asked,
+        acting=acting(principal, asked.agent, asked.user),
+        delivery_id=idempotency_key(asked.delivery_id),
+        traceparent=request.headers.get("traceparent"),
+    )
+    # A stream that cannot be held must be refused before anything is admitted.
+    release = door.slots.take() if form != JSON else None
+    try:
+        admitted = _admit(door, delivery)
+        return _answer(door, admitted, form, query.wait, release)
+    except BaseException:
+        if release is not None:
+            release()
+        raise
+
+
+def _admit(door: FrontDoor, delivery: Delivery) -> Admitted:
+    call = admit_delivery(delivery, limits_for(door, delivery.calls), door.shards)
+    admitted = door.write(call, {"admitted": "unknown", "delivery_id": _retry_id(delivery, call)})
+    door.metrics.admissions.labels(admitted.how).inc()
+    door.wake(admitted.wake)
+    return admitted
+
+
+def _retry_id(delivery: Delivery, call: ScriptCall[Admitted]) -> str:
+    """What to retry an unconfirmed admission with: the caller's id, or the one that admission made (C-26)."""
+    if delivery.delivery_id is not None:
+        return delivery.delivery_id
+    made: str = unpack(call.args[0])["di"]  # type: ignore[arg-type]  # a script's request is packed bytes
+    return made
+
+
+def _answer(
+    door: FrontDoor, admitted: Admitted, form: str, wait: float | None, release: Callable[[], None] | None
+) -> Response:
+    run = admitted.run
+    place = Place(shard_of_id(run.run_id, door.shards) or 0, run.run_id, run.tenant)
+    if form != JSON:
+        closing = "done" if form == NDJSON else "run_completed"
+        return stream_response(form, journal_frames(door, place, 0, follow=True, closing=closing), release)
+    if wait is not None:
+        run = wait_for_end(door, place, run, wait)
+    if run.status.ended:
+        return json_response(run_object(run), 200)
+    reply = json_response(run_object(run, shown_as=None if wait is None else "still_running"), 202)
+    reply.headers["Location"] = f"/api/runs/{run.run_id}"
+    return reply
