@@ -30,11 +30,12 @@ RECHECK_SECONDS = 10.0
 class _Waiting:
     """A call on its way: its commands' place in a batch and who waits for the answer."""
 
-    __slots__ = ("call", "future")
+    __slots__ = ("call", "future", "store_id")
 
     def __init__(self, call: ScriptCall[Any], future: asyncio.Future[Any]) -> None:
         self.call = call
         self.future = future
+        self.store_id = b""
 
 
 class AsyncStore:
@@ -117,6 +118,8 @@ class AsyncStore:
         connection = await self._connected()
         live = [waiting for waiting in batch if not waiting.future.cancelled()]
         await self._load({waiting.call.script.sha: waiting.call.script.source for waiting in live})
+        for waiting in live:
+            waiting.store_id = self.view.ids[waiting.call.shard]
         commands: list[Command] = [self.view.arguments(waiting.call) for waiting in live]
         if self.settings.waits_aof:
             commands.append(self.settings.aof_command())
@@ -145,7 +148,7 @@ class AsyncStore:
             if unconfirmed is not None:
                 future.set_exception(unconfirmed)
                 return
-            self.view.confirmed(call.shard, n)
+            self.view.confirmed(call.shard, n, waiting.store_id)
         try:
             future.set_result(call.decode(reply))
         except Exception as error:  # a reply that cannot be read fails its own caller only

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -114,7 +114,8 @@ class SyncStore:
 
     def _once(self, call: ScriptCall[T]) -> T:
         wait = self.settings.waits_aof
-        commands: list[Command] = [self.view.arguments(call)]
+        sent = self.view.arguments(call)
+        commands: list[Command] = [sent]
         if wait:
             commands.append(self.settings.aof_command())
         if self._checked_at and time.monotonic() - self._checked_at > 10.0:
@@ -137,7 +138,7 @@ class SyncStore:
                 unconfirmed = check_aof(replies[1], self.settings.redis.aof_local, self.settings.redis.aof_replicas)
                 if unconfirmed is not None:
                     raise unconfirmed
-            self.view.confirmed(call.shard, n)
+            self.view.confirmed(call.shard, n, cast("bytes", sent[4]))
         return call.decode(reply)
 
     def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
