@@ -56,15 +56,24 @@ def _check_slots(name: str, text: str) -> None:
         raise ScriptError(f"{name}.lua uses slots its first line does not name: {sorted(body - used)}")
 
 
+def _check_includes(name: str, source: str) -> None:
+    """A library that came in twice would define its functions anew for half of the script."""
+    defined = re.findall(r"^local function (\w+)", source, re.MULTILINE)
+    twice = sorted({function for function in defined if defined.count(function) > 1})
+    if twice:
+        raise ScriptError(f"{name}.lua defines twice, by its includes or itself: {', '.join(twice)}")
+
+
 def load(name: str) -> Script:
     """Reads `ledger/lua/<name>.lua` with its includes.
 
     Raises:
-        ScriptError: header and first line disagree, an include is missing or cyclic.
+        ScriptError: header and first line disagree, an include is missing, cyclic or there twice.
     """
     text = (_LUA / f"{name}.lua").read_text(encoding="utf-8")
     _check_slots(name, text)
     source = _expand(text, ())
+    _check_includes(name, source)
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
