@@ -92,10 +92,11 @@ class PolicyCheck:
 class Nothing:
     """No call was begun: `released` or `yielded` (the session is given up), `lost`, `again` (ask once more).
 
-    `stopped` is a worker's own word: it asked for nothing more.
+    `unreadable`: a newer version wrote in this session; it is tried again when its lease ends. `stopped` is a
+    worker's own word: it asked for nothing more.
     """
 
-    why: Literal["released", "yielded", "lost", "again", "stopped"]
+    why: Literal["released", "yielded", "lost", "again", "unreadable", "stopped"]
 
 
 Work = Begun | PolicyCheck | Nothing

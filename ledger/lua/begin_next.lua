@@ -4,7 +4,7 @@
 -- ARGV[3] packed request {sid tk st pd pol yd pp ap}: sid, owner token, step, policy digest, begin policy, yield if others
 --   wait, re-resolved protection {run i pr lv} (C-05), approval id for a call found protected only now
 -- Reply: {n, packed work}; work.k is call | check | yielded | released | again
--- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST STALE_STEP ATTEMPT_VOIDED
+-- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST STALE_STEP ATTEMPT_VOIDED CALL_IN_FLIGHT
 -- Guarantees: the intent, the consumed approval and the step are written together or not at all (C-13).
 --!include guard
 --!include keys
@@ -24,6 +24,9 @@ guard(seq_key, store_id, seen)
 local now = store_now()
 local S = load_session(q.sid)
 if not S then refuse('LEASE_LOST', 'the session is gone') end
-if q.pp then protect_more(S, q, now) end
-local work = continue_session(S, q, now)
+local work = answered_before(S, q, now)
+if not work then
+  if q.pp then protect_more(S, q, now) end
+  work = begin_or_give_up(S, q, now)
+end
 return { raise_seq(seq_key), cmsgpack.pack(work) }

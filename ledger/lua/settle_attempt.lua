@@ -5,6 +5,7 @@
 --   mutation (raw; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON, refusal
 --   code shown to the caller, begin next, step, policy digest, begin policy, yield if others wait
 -- Reply: {n, 'settled'|'repeated'|'late'|'kept', record JSON or '', revision, packed work or '', next refusal or ''}
+--   next refusal: an error code of begin_next, or UNREADABLE when the next record cannot be read
 --   late: the session had been reclaimed and the first-hand report won; kept: someone reconciled in between, the report
 --   is kept as evidence and changes nothing
 -- Errors: STORE_WENT_BACK STORE_CHANGED ATTEMPT_MISMATCH
@@ -35,35 +36,48 @@ local how, record, revision = 'settled', '', 0
 local function settle_mutation()
   local entry = load_entry(S, q.t, q.m)
   if not entry or entry.at ~= q.at or entry.vo == q.at then refuse('ATTEMPT_MISMATCH', 'another attempt or none') end
+  if R then R.at_call = q.i end
+  local call = R and call_of(R, q.i)
   if entry.rc then
     entry.ls = q.v
     save_entry(S, q.t, q.m, entry)
+    -- The call ends with what was decided about it; left open, it would be begun once more.
+    if call and call.st == 'g' then end_attempted_call(R, q.i, entry.s) end
     how = 'kept'
   elseif entry.s == 's' or (entry.s == 'u' and not entry.fh and q.v ~= 'u') then
     how = entry.s == 's' and 'settled' or 'late'
     entry.fh = true
-    if R then R.at_call = q.i end
     apply_status(S, R, q.t, q.m, entry, q.v, q.rs, now)
-    if R then
-      local status = call_of(R, q.i).st
-      if status == 'g' or status == 'u' then
-        call_of(R, q.i).rf = q.cd
-        end_attempted_call(R, q.i, q.v, q.res)
-      end
+    if call and (call.st == 'g' or call.st == 'u') then
+      call.rf = q.cd
+      end_attempted_call(R, q.i, q.v, q.res)
     end
   else
+    -- A late report that it does not know either still says that the attempt is over (C-91).
+    if entry.s == 'u' and not entry.fh then
+      entry.fh = true
+      save_entry(S, q.t, q.m, entry)
+    end
     how = 'repeated'
   end
-  if entry.rv then record, revision = outcome_record(turn_id(S, q.t), hex(q.m), entry), entry.rv end
+  record, revision = outcome_record(turn_id(S, q.t), hex(q.m), entry), entry.rv
 end
 
 local function settle_unprotected()
   if not in_flight then how = 'repeated' return end
-  if R and call_of(R, q.i).st == 'g' then
-    R.state.sk = nil
-    call_of(R, q.i).rf = q.cd
+  local call = R and call_of(R, q.i)
+  if call and call.st == 'g' then
+    R.state.sk, call.rf = nil, q.cd
     end_attempted_call(R, q.i, q.v, q.res)
   end
+end
+
+-- Never fails: the settlement above has been written, and its caller must hear of it.
+local function begin_more()
+  if not owned then return cmsgpack.pack(gave_up(S, q.tk, q.st) or { k = 'lost' }), '' end
+  local ok, answer = pcall(continue_session, S, q, now)
+  if ok then return cmsgpack.pack(answer), '' end
+  return '', string.match(type(answer) == 'table' and answer.err or '', '^([A-Z_]+) ') or 'UNREADABLE'
 end
 
 if q.m then settle_mutation() else settle_unprotected() end
@@ -74,18 +88,5 @@ end
 if R then save_run(R) end
 
 local work, next_refusal = '', ''
-if q.nx then
-  if not owned then
-    work = cmsgpack.pack({ k = 'lost' })
-  else
-    local ok, answer = pcall(continue_session, S, q, now)
-    if ok then
-      work = cmsgpack.pack(answer)
-    elseif type(answer) == 'table' and answer.err then
-      next_refusal = string.match(answer.err, '^(%S+)')
-    else
-      error(answer)
-    end
-  end
-end
+if q.nx then work, next_refusal = begin_more() end
 return { raise_seq(seq_key), how, record, revision, work, next_refusal }

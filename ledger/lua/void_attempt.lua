@@ -24,27 +24,31 @@ guard(seq_key, store_id, seen)
 local now = store_now()
 local S = load_session(q.sid)
 if not S then refuse('LEASE_LOST', 'the session is gone') end
-if check_step(S, q.tk, q.st, 'v') then return { raise_seq(seq_key), 'repeated', '', 0, '', 0 } end
-S.step = q.st .. 'v'
-redis.call('HSET', S.key, 'p', S.step)
+local repeated = check_step(S, q.tk, q.st, 'v')
+local current = repeated and S.voided or S.current
+if not current or current.at ~= q.at then
+  if not repeated then redis.call('HSET', S.key, 'p', q.st .. 'v') end
+  return { raise_seq(seq_key), repeated and 'repeated' or 'nothing', '', 0, '', 0 }
+end
 
-local current = S.current
-if not current or current.at ~= q.at then return { raise_seq(seq_key), 'nothing', '', 0, '', 0 } end
-redis.call('HDEL', S.key, 'c')
-local R = load_run(current.r, now)
-local record, revision = '', 0
-if R then R.at_call = current.i end
-if current.k == 'm' then
-  local entry = load_entry(S, current.t, current.m)
+local entry = current.k ~= 'u' and current.m and load_entry(S, current.t, current.m)
+local R = not repeated and load_run(current.r, now)
+if not repeated then
+  if R then R.at_call = current.i end
   if entry and entry.s == 's' and entry.at == q.at then
     entry.vo = q.at
-    apply_status(S, R, current.t, current.m, entry, 'a', q.rs, now)
-    record, revision = outcome_record(turn_id(S, current.t), hex(current.m), entry), entry.rv
+    apply_status(S, R or nil, current.t, current.m, entry, 'a', q.rs, now)
   end
+  if R and call_of(R, current.i).st == 'g' then
+    call_of(R, current.i).rf = q.cd
+    end_attempted_call(R, current.i, 'a')
+    save_run(R)
+  end
+  -- What was put back is kept for a repeat of this call, until the next begin.
+  current.k = 'v'
+  redis.call('HSET', S.key, 'p', q.st .. 'v', 'c', pack(current))
 end
-if R and call_of(R, current.i).st == 'g' then
-  call_of(R, current.i).rf = q.cd
-  end_attempted_call(R, current.i, 'a')
-  save_run(R)
-end
-return { raise_seq(seq_key), 'voided', record, revision, current.r, current.i }
+local published = entry and entry.vo == q.at
+return { raise_seq(seq_key), repeated and 'repeated' or 'voided',
+  published and outcome_record(turn_id(S, current.t), hex(current.m), entry) or '', published and entry.rv or 0,
+  current.r, current.i }

@@ -17,14 +17,17 @@ local function check_step(S, token, step, kind)
   refuse('STALE_STEP', tostring(last))
 end
 
-local function work_reply(S, R, current)
+local function arguments_of(R, i)
+  return redis.call('HGET', K.args(R.meta.sid), R.id .. ':' .. i)
+end
+
+local function work_reply(S, R, current, arguments)
   local call = call_of(R, current.i)
   local m = R.meta
   return { k = 'call', run = R.id, i = current.i, tl = call.t, m = call.m, at = current.at, st = current.st,
     t = current.t or false, turn = current.t and turn_id(S, current.t) or false, pr = call.pr or false,
     dl = current.dl, now = R.now, s = m.s, a = m.a, u = m.u, di = m.di or false, tp = m.tp or false,
-    args = redis.call('HGET', K.args(S.sid), R.id .. ':' .. current.i) or false,
-    g = m.g, sid = S.sid, el = call.el and call.hd or false }
+    args = arguments, g = m.g, sid = S.sid, el = call.el and call.hd or false }
 end
 
 -- Without a budget: tool timeout, what is left of the session clock, the ceiling (C-51). With one, for a call a
@@ -44,16 +47,22 @@ local function refuse_call(R, i, code)
   end_call(R, i, 'r')
 end
 
--- The approval of this very call: decided in this run, unconsumed, unvoided (C-13). A call without a human level
--- needs none.
-local function take_approval(R, call)
-  if not call.ap then return not call.lv or call.ru ~= nil end
-  local key = K.approval(call.ap)
-  local approval = unpack_record(redis.call('HGET', key, 'a') or nil)
-  if not approval or approval.st ~= 'approved' or approval.us or approval.vo then return false end
-  approval.us = true
-  redis.call('HSET', key, 'a', pack(approval))
-  return true
+-- The approval of this very call: decided in this run, unconsumed, unvoided (C-13). Answers nil when there is none,
+-- false when a call without a human level needs none.
+local function fresh_approval(call)
+  if not call.ap then
+    if call.lv and not call.ru then return nil end
+    return false
+  end
+  local approval = unpack_record(redis.call('HGET', K.approval(call.ap), 'a') or nil)
+  if not approval or approval.st ~= 'approved' or approval.us or approval.vo then return nil end
+  return approval
+end
+
+-- The refusal that the ledger's record of this call asks for (C-60), and the entry if there is one.
+local function recorded(S, R, call)
+  local entry = R.state.t and load_entry(S, R.state.t, call.m)
+  return entry and REFUSAL[entry.s], entry
 end
 
 -- The turn is made here, lazily, and only for a run admitted without one whose delivery still has none (C-62, C-63).
@@ -76,19 +85,19 @@ local function turn_for(S, R, pol)
   return { a = m.a, u = m.u, d = { m.d }, rv = 0, ms = {}, lv = 1, at = R.now }
 end
 
-local function start_call(S, R, i, current, step)
+local function start_call(S, R, i, current, step, arguments)
   local call = call_of(R, i)
   call.st = 'g'
   touch(R, i)
   R.state.st = 'running'
-  S.current, S.step = current, step .. 'b'
+  S.current, S.voided, S.step = current, nil, step .. 'b'
   redis.call('HSET', S.key, 'p', S.step, 'c', pack(current))
   journal_add(R, { e = 'tool_execution_started', i = i, m = call.m })
   save_run(R)
-  return work_reply(S, R, current)
+  return work_reply(S, R, current, arguments)
 end
 
--- Begins call `i` of the run, or ends it with a refusal and answers nil.
+-- Begins call `i` of the run, or ends it with a refusal and answers nil. Nothing is written before the last refusal.
 local function begin_call(S, R, i, q, step)
   local call = call_of(R, i)
   local deadline = call_deadline(R, call, q.pol)
@@ -97,31 +106,65 @@ local function begin_call(S, R, i, q, step)
     end_call(R, i, 'n')
     return nil
   end
+  local arguments = arguments_of(R, i)
+  if not arguments then return refuse_call(R, i, 'arguments_changed') end
   local attempt = q.tk .. '-' .. step
   local current = { k = 'u', r = R.id, i = i, at = attempt, st = step, dl = deadline }
-  if not call.pr then return start_call(S, R, i, current, step) end
+  if not call.pr then return start_call(S, R, i, current, step, arguments) end
 
-  local known = R.state.t and load_entry(S, R.state.t, call.m)
-  local code = known and REFUSAL[known.s]
+  local code, known = recorded(S, R, call)
   if code then return refuse_call(R, i, code) end
   if R.state.t and not known then
     local turn = load_turn(S, R.state.t)
     if turn and #turn.ms >= MUTATIONS_MAX then return refuse_call(R, i, 'mutation_limit') end
   end
-  if not take_approval(R, call) then return refuse_call(R, i, 'approval_not_fresh') end
+  local approval = fresh_approval(call)
+  if approval == nil then return refuse_call(R, i, 'approval_not_fresh') end
   local turn, unavailable = turn_for(S, R, q.pol)
   if not turn then return refuse_call(R, i, unavailable) end
+  if approval then
+    approval.us = true
+    redis.call('HSET', K.approval(call.ap), 'a', pack(approval))
+  end
 
   local entry = known or { tl = call.t, o = #turn.ms + 1 }
   if not known then table.insert(turn.ms, call.m) end
-  entry.s, entry.at, entry.r, entry.rc, entry.ls = 's', attempt, nil, nil, nil
-  entry.na, entry.ri = deadline + q.pol.dr + q.pol.le, R.id .. ':' .. i
+  entry.s, entry.at, entry.na, entry.ri = 's', attempt, deadline + q.pol.dr + q.pol.le, R.id .. ':' .. i
+  -- What an earlier attempt left says nothing about this one.
+  entry.r, entry.rc, entry.ls, entry.vo, entry.fh = nil, nil, nil, nil, nil
   revise(turn, entry)
   turn.f = nil
   save_entry(S, R.state.t, call.m, entry)
   save_turn(S, R.state.t, turn)
   current.k, current.t, current.m = 'm', R.state.t, call.m
-  return start_call(S, R, i, current, step)
+  return start_call(S, R, i, current, step, arguments)
+end
+
+-- A start mark that no owner holds any more is not a reason to start again.
+local function end_orphan(R, i)
+  journal_add(R, { e = 'tool_result', i = i, m = call_of(R, i).m, x = 'u' })
+  end_call(R, i, 'u')
+end
+
+-- What the head run of the session needs: nil when it ended, parked or was refused, else work for the owner.
+local function head_work(S, R, q, step)
+  local need = advance(R)
+  if need == 'end' then return finish_run(S, R) end
+  if need == 'wait' then return place_run(S, R) end
+  local i = R.state.i
+  local call = call_of(R, i)
+  local checked = q.pp and q.pp.run == R.id and q.pp.i == i
+  local work
+  if call.st == 'g' then
+    end_orphan(R, i)
+  elseif R.meta.pd ~= q.pd and not checked and not (call.pr and recorded(S, R, call)) then
+    work = { k = 'check', run = R.id, i = i, tl = call.t, pr = call.pr or false, lv = call.lv or false }
+  else
+    work = begin_call(S, R, i, q, step)
+    if work then return work end
+  end
+  save_run(R)
+  return work
 end
 
 -- The next thing this owner does in its session; ends, parks and skips runs on the way.
@@ -130,47 +173,55 @@ local function next_work(S, q, step, now)
     local head = redis.call('ZRANGE', K.queue(S.sid), 0, 0)[1]
     if not head then return nil end
     local R = load_run(head, now)
-    if not R then
+    if not R or R.state.en then
       redis.call('ZREM', K.queue(S.sid), head)
     else
-      local need = advance(R)
-      if need == 'end' then
-        finish_run(S, R)
-      elseif need == 'wait' then
-        place_run(S, R)
-      else
-        local i = R.state.i
-        local call = call_of(R, i)
-        local known = q.pp and q.pp.run == R.id and q.pp.i == i
-        if R.meta.pd ~= q.pd and not known then
-          return { k = 'check', run = R.id, i = i, tl = call.t, pr = call.pr or false, lv = call.lv or false }
-        end
-        local work = begin_call(S, R, i, q, step)
-        if work then return work end
-        save_run(R)
-      end
+      local work = head_work(S, R, q, step)
+      if work then return work end
     end
   end
   return { k = 'again' }
 end
 
+-- The work of the attempt in flight, for a begin that is sent again; nil once it was settled, put back or reconciled.
+local function same_work(S, attempt, now)
+  local current = S.current
+  if not current or current.at ~= attempt then return nil end
+  local R = load_run(current.r, now)
+  local arguments = R and call_of(R, current.i).st == 'g' and arguments_of(R, current.i)
+  if not arguments then return nil end
+  if current.k == 'm' then
+    local entry = load_entry(S, current.t, current.m)
+    if not entry or entry.s ~= 's' or entry.at ~= attempt then return nil end
+  end
+  return work_reply(S, R, current, arguments)
+end
+
+-- Whether this owner may begin now. Answers what a repeat is answered; nil when it is no repeat. Refuses before any
+-- write: a second attempt while one is in flight would lose the first (C-31).
+local function answered_before(S, q, now)
+  local gone = gave_up(S, q.tk, q.st)
+  if gone then return gone end
+  if check_step(S, q.tk, q.st, 'b') then
+    local attempt = q.tk .. '-' .. q.st
+    local work = same_work(S, attempt, now)
+    if work then return work end
+    refuse('ATTEMPT_VOIDED', attempt)
+  end
+  if S.current then refuse('CALL_IN_FLIGHT', S.current.at) end
+  return nil
+end
+
 -- Begins the next call, or gives the session up: into `ready` when work is left, else into nothing (C-31).
-local function continue_session(S, q, now)
-  local repeated = check_step(S, q.tk, q.st, 'b')
-  if repeated then
-    if S.current and S.current.at == q.tk .. '-' .. q.st then
-      local R = load_run(S.current.r, now)
-      return work_reply(S, R, S.current)
-    end
-    refuse('ATTEMPT_VOIDED', q.tk .. '-' .. q.st)
-  end
+local function begin_or_give_up(S, q, now)
   if q.yd and redis.call('ZCARD', K.ready) > 0 and redis.call('ZCARD', K.queue(S.sid)) > 0 then
-    disown(S)
+    local answer = give_up(S, q.tk, q.st, 'y')
     make_ready(S.sid, now)
-    return { k = 'yielded' }
+    return answer
   end
-  local work = next_work(S, q, q.st, now)
-  if work then return work end
-  disown(S)
-  return { k = 'released' }
+  return next_work(S, q, q.st, now) or give_up(S, q.tk, q.st, 'r')
+end
+
+local function continue_session(S, q, now)
+  return answered_before(S, q, now) or begin_or_give_up(S, q, now)
 end

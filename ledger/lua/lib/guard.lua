@@ -5,6 +5,15 @@ local function refuse(code, detail)
   error({ err = code .. ' ' .. (detail or '') })
 end
 
+-- Whether what a pcall caught is one of our own refusals with one of these codes.
+local function is_refusal(caught, ...)
+  local code = type(caught) == 'table' and string.match(caught.err or '', '^%S+')
+  for _, wanted in ipairs({ ... }) do
+    if code == wanted then return true end
+  end
+  return false
+end
+
 -- Refusing on a foreign store id or a lower counter is itself remembered, so that every process stops.
 -- A store id that `store accept` retired is answered STORE_CHANGED: that process adopts the new id.
 local function guard(seq_key, store_id, seen)

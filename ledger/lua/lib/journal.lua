@@ -9,7 +9,7 @@ local function journal_add(R, event)
   R.events[#R.events + 1] = event
 end
 
--- At its bound a journal says `truncated` once, then keeps only what ends something.
+-- At its bound a journal says `truncated` once (the run's field `tr`), then keeps only what ends something.
 local function journal_flush(R)
   local count = #R.events
   if count == 0 then return end
@@ -19,7 +19,7 @@ local function journal_flush(R)
     local event = R.events[i]
     if length + #out < JOURNAL_MAX - 1 or TERMINAL_EVENT[event.e] then
       out[#out + 1] = pack(event)
-    elseif length + #out == JOURNAL_MAX - 1 then
+    elseif redis.call('HSETNX', K.run(R.id), 'tr', '1') == 1 then
       out[#out + 1] = pack({ e = 'truncated', a = event.a })
     end
   end

@@ -2,11 +2,14 @@
 -- event, in the same atomic step as the ledger write (C-111).
 
 local PUBLISHED = { s = 'outcome_unknown', u = 'outcome_unknown', c = 'completed', f = 'failed', a = 'not_executed' }
+-- The only reasons that are published, each with the one status it belongs to (`ledger.outcomes`).
+local PUBLISHED_REASON = { a = 'pre_dispatch_deadline', u = 'execution_timeout' }
 local NO_METADATA = '"resource_id":null,"url":null,"title":null'
 
--- Tool names and reasons hold no character that JSON would escape (checked at admission).
+-- Tool names hold no character that JSON would escape (checked at admission).
 local function outcome_record(turn, mutation_hex, entry)
-  local reason = entry.r and (',"reason":"' .. entry.r .. '"') or ''
+  local shown = entry.r and entry.r == PUBLISHED_REASON[entry.s]
+  local reason = shown and (',"reason":"' .. entry.r .. '"') or ''
   return '{"schema":"mutation_outcome/v1","logical_turn_id":"' .. turn .. '","mutation_id":"' .. mutation_hex
     .. '","tool":"' .. entry.tl .. '","status":"' .. PUBLISHED[entry.s] .. '"' .. reason .. ','
     .. (entry.pf or NO_METADATA) .. '}'

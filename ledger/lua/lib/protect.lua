@@ -1,24 +1,43 @@
 -- Protection found only at begin: the stricter of admission's and the worker's answer wins, and a call that needs a
 -- person now gets its approval request now (C-05).
 
+local STRICTNESS = { approve = 1, confirm = 2 }
+
+-- Whether the worker's level asks for more than this call already has: a rule's answer stands, a person's answer to
+-- a weaker question does not.
+local function asks_more(call, level)
+  return level and not call.ru and STRICTNESS[level] > (STRICTNESS[call.lv] or 0)
+end
+
+local function ask_now(S, R, q, call)
+  local pp = q.pp
+  local expires = math.min(R.now + pp.to, R.meta.ce)
+  if call.ap then
+    local key = K.approval(call.ap)
+    local before = unpack_record(redis.call('HGET', key, 'a') or nil)
+    if before then
+      before.vo = true
+      redis.call('HSET', key, 'a', pack(before))
+    end
+  end
+  call.lv, call.ap, call.ex, call.st, call.hd = pp.lv, q.ap, expires, 'w', nil
+  redis.call('HSET', K.approval(q.ap), 'a', pack({ st = 'pending', tn = R.meta.tn, s = R.meta.s, sid = S.sid,
+    run = R.id, i = pp.i, tl = call.t, m = call.m, lv = pp.lv, p = R.meta.p, u = R.meta.u, at = R.now, ex = expires }))
+  redis.call('ZADD', K.approvals, expires, q.ap)
+  redis.call('ZADD', K.pending(R.meta.tn), R.now, q.ap)
+  count_asked(S.sid, 1)
+  journal_add(R, { e = 'approval_requested', i = pp.i, m = call.m, ap = q.ap })
+end
+
 local function protect_more(S, q, now)
-  check_step(S, q.tk, q.st, 'b')
   local pp = q.pp
   local R = load_run(pp.run, now)
   if not R or R.state.en or R.state.i ~= pp.i then return end
   local call = call_of(R, pp.i)
   if call.st ~= 'q' then return end
-  if pp.pr and not call.pr then call.pr = true end
-  if pp.lv and not call.ap and not call.ru then
-    local expires = math.min(now + pp.to, R.meta.ce)
-    call.lv, call.ap, call.ex, call.st = pp.lv, q.ap, expires, 'w'
-    redis.call('HSET', K.approval(q.ap), 'a', pack({ st = 'pending', tn = R.meta.tn, s = R.meta.s, sid = S.sid,
-      run = R.id, i = pp.i, tl = call.t, m = call.m, lv = pp.lv, p = R.meta.p, u = R.meta.u, at = now, ex = expires }))
-    redis.call('ZADD', K.approvals, expires, q.ap)
-    redis.call('ZADD', K.pending(R.meta.tn), now, q.ap)
-    count_asked(S.sid, 1)
-    journal_add(R, { e = 'approval_requested', i = pp.i, m = call.m, ap = q.ap })
-  end
+  call.pr = call.pr or pp.pr or (pp.lv and true)
+  -- Nobody is asked about what begin refuses by the record anyway (C-60).
+  if asks_more(call, pp.lv) and not recorded(S, R, call) then ask_now(S, R, q, call) end
   touch(R, pp.i)
   save_run(R)
 end

@@ -9,6 +9,8 @@ local function apply_status(S, R, number, mutation, entry, status, reason, now)
   local record = publish(S, number, mutation, entry, now)
   save_entry(S, number, mutation, entry)
   save_turn(S, number, turn)
+  -- Without its run nobody ends the call any more, so what was kept for the unknown goes here (C-83).
+  if not R and status ~= 'u' then redis.call('HDEL', K.args(S.sid), entry.ri) end
   if R then journal_add(R, { e = 'mutation_outcome', m = mutation, o = record, rv = entry.rv, i = R.at_call }) end
 end
 
@@ -19,36 +21,43 @@ local function end_attempted_call(R, i, status, result)
   end_call(R, i, CALL_STATUS[status])
 end
 
--- What an owner left behind: a started mutation is published unknown and never dispatched again (C-33). An unprotected
--- call may run again, until the third owner it takes down.
+-- An unprotected call may run again, until the third owner it takes down (C-33); never after a cancel (C-55).
+local function requeue_unprotected(S, R, i)
+  R.state.sk = (R.state.sk or 0) + 1
+  if R.state.cx then
+    end_attempted_call(R, i, 'u')
+  elseif R.state.sk >= 3 then
+    end_attempted_call(R, i, 'u')
+    end_rest(R, i + 1, 'z')
+    R.state.er = true
+    finish_run(S, R, 'poison_call')
+  else
+    call_of(R, i).st = 'q'
+    touch(R, i)
+  end
+end
+
+-- What an owner left behind: a started mutation is published unknown and never dispatched again (C-33).
 local function abandon_current(S, now)
   local current = S.current
-  if not current then return nil end
+  if not current then return end
   local R = load_run(current.r, now)
+  local running = R and call_of(R, current.i).st == 'g'
+  if R then R.at_call = current.i end
   if current.k == 'm' then
     local entry = load_entry(S, current.t, current.m)
     if entry and entry.s == 's' and entry.at == current.at then
-      if R then R.at_call = current.i end
       apply_status(S, R, current.t, current.m, entry, 'u', nil, now)
-      if R and call_of(R, current.i).st == 'g' then end_attempted_call(R, current.i, 'u') end
     end
-  elseif R and call_of(R, current.i).st == 'g' then
-    R.state.sk = (R.state.sk or 0) + 1
-    if R.state.sk >= 3 then
-      end_call(R, current.i, 'u')
-      end_rest(R, current.i + 1, 'z')
-      R.state.er = true
-      finish_run(S, R, 'poison_call')
-    else
-      call_of(R, current.i).st = 'q'
-      touch(R, current.i)
-    end
+    -- Also when somebody reconciled in between: a call that was out once is never begun again.
+    if running then end_attempted_call(R, current.i, entry and entry.s or 'u') end
+  elseif running then
+    requeue_unprotected(S, R, current.i)
   end
-  if R and not R.state.en then
+  if R then
     if R.state.st == 'running' then R.state.st = 'queued' end
     save_run(R)
   end
-  return R
 end
 
 -- Takes a session from its owner: into `ready` when work is left, else into nothing (C-31).

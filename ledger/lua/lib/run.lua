@@ -1,8 +1,9 @@
--- Runs. The hash of a run: `m` packed meta, `s` packed state, `0`..`31` packed calls, `r0`..`r31` tool results.
---   meta  {tn s sid a u p d di n g k h oe ce ss pd ta co tb tp jr lk}: tenant, session, sid, agent, user, principal,
+-- Runs. The hash of a run: `m` packed meta, `s` packed state, `0`..`31` packed calls, `r0`..`r31` tool results,
+-- `tx` text and input of a handler run, `cx` set when cancelled, `tr` set when its journal was truncated.
+--   meta  {tn s sid a u p d di n g k h oe ce ss pd ta co tb tp jr lk at hw}: tenant, session, sid, agent, user, principal,
 --         delivery identity, delivery id, admission number, generation, kind, handler, on_error, ceiling,
 --         session clock, policy digest, turn admitted under, calls, tombstone member, traceparent, journal life,
---         coalescing digest
+--         coalescing digest, admitted at, how it was admitted
 --   state {st i t su sr er cx en sk ec}: status, next call, turn number, session clock used, running since,
 --         had an error, cancel asked, ended at, strikes, end code
 --   call  {t m st pr lv ap ru rf ex el hd}: tool, mutation id, status, protected, level, approval, rule, refusal,
@@ -18,6 +19,12 @@ local function load_run(run, now)
   if not f[1] then return nil end
   return { id = run, key = key, journal = K.journal(run), meta = unpack_record(f[1]),
            state = unpack_record(f[2]), calls = {}, dirty = {}, events = {}, now = now }
+end
+
+-- The session of a run; nil when it was erased or has expired, even if a new one took its name (C-81, C-82).
+local function session_of(R)
+  local S = visible_session(R.meta.sid, R.now)
+  return S and S.meta.g == R.meta.g and S or nil
 end
 
 local function call_of(R, i)
@@ -81,7 +88,8 @@ local function end_call(R, i, status)
   if call.ap and call.st == 'w' then close_approval(R, call, status == 'x' and 'expired' or 'cancelled') end
   call.st = status
   touch(R, i)
-  if status ~= 'u' then drop_arguments(R, i) end
+  -- Kept while the outcome is unknown, so that a person can see what was tried (C-83).
+  if status ~= 'u' or not call.pr then drop_arguments(R, i) end
 end
 
 local function end_rest(R, from, status)
@@ -96,11 +104,13 @@ local function is_error(call)
   return call.st == 'd' or call.st == 'x' or call.st == 'f' or call.st == 'u' or call.st == 'n'
 end
 
--- Moves past every ended call. Answers what the run needs next: 'begin', 'wait' or 'end'.
+-- Moves past every ended call, and past a request whose time is over, whoever meets it (C-41). Answers what the run
+-- needs next: 'begin', 'wait' or 'end'.
 local function advance(R)
   local s = R.state
   while s.i < R.meta.co do
     local call = call_of(R, s.i)
+    if call.st == 'w' and call.ex <= R.now then end_call(R, s.i, 'x') end
     if not ENDED[call.st] then
       return call.st == 'w' and 'wait' or 'begin'
     end

@@ -2,21 +2,25 @@
 --   meta            packed {tn s g no at tc an lm ia lv ts}: tenant, session id, generation, turn nonce, created,
 --                   turns made, admissions made, last message, inactivity ms, live runs, turn numbers
 --   o               owner token `<n>-<nonce>` while owned (C-30)
---   p               last step of this owner token and its kind, `<step>b|v` (C-23)
---   c               packed {k r i t m at}: what is in flight: kind m|u, run, call, turn number, mutation, attempt
+--   p               last step of this owner token and its kind, `<step>b|v` (C-23); once the owner gave the session
+--                   up itself, how: `<step>r|y<n of its token>` (C-22)
+--   c               packed {k r i t m at st dl}: what is in flight: kind m|u, run, call, turn number, mutation, attempt,
+--                   step, deadline; kind v: the attempt that was put back last
 --   t<no>           packed turn {a u d rv ms f lv at}: agent, user, deliveries, revision, mutation ids, finished,
 --                   live runs, created
 --   m<no>:<raw id>  packed entry, see entry.lua
---   d<raw identity> packed delivery {r t c tb er}: run, turn number, content digest, tombstone member,
---                   earlier runs
+--   d<raw identity> packed delivery {r t c tb er at}: run, turn number, content digest, tombstone member,
+--                   earlier runs, attached only (no delivery id was given)
 --   l<raw digest>   run that identical requests without a delivery id attach to while it lives (C-61)
 
 local function load_session(sid)
   local key = K.session(sid)
   local f = redis.call('HMGET', key, 'meta', 'o', 'p', 'c')
   if not f[1] then return nil end
-  return { sid = sid, key = key, meta = unpack_record(f[1]), owner = f[2] or nil, step = f[3] or nil,
-           current = unpack_record(f[4] or nil) }
+  local S = { sid = sid, key = key, meta = unpack_record(f[1]), owner = f[2] or nil, step = f[3] or nil }
+  local current = unpack_record(f[4] or nil)
+  if current and current.k == 'v' then S.voided = current else S.current = current end
+  return S
 end
 
 -- A session past its inactivity deadline is invisible at once, unless a run is live in it (C-81).
@@ -39,9 +43,11 @@ local function turn_id(S, number)
   return string.match(P, '{(%x+)}') .. S.meta.no .. string.format('%08x', number)
 end
 
+-- Only the very text that `turn_id` makes names a turn: number parsing alone would take other spellings too.
 local function turn_number(S, id)
-  if #id ~= 34 or string.sub(id, 3, 26) ~= S.meta.no then return nil end
-  return tonumber(string.sub(id, 27), 16)
+  local number = #id == 34 and tonumber(string.sub(id, 27), 16)
+  if number and turn_id(S, number) == id then return number end
+  return nil
 end
 
 local function load_turn(S, number)
@@ -55,5 +61,22 @@ end
 local function disown(S)
   redis.call('HDEL', S.key, 'o', 'p', 'c')
   redis.call('ZREM', K.owned, S.sid)
-  S.owner, S.step, S.current = nil, nil, nil
+  S.owner, S.step, S.current, S.voided = nil, nil, nil, nil
+end
+
+local GIVEN_UP = { r = 'released', y = 'yielded' }
+
+-- The owner gives the session up in its step `step`; `how` is r or y.
+local function give_up(S, token, step, how)
+  disown(S)
+  redis.call('HSET', S.key, 'p', step .. how .. string.match(token, '^%d+'))
+  return { k = GIVEN_UP[how] }
+end
+
+-- What a repeat of the step that gave the session up is answered, until somebody claims it again (C-22).
+local function gave_up(S, token, step)
+  if S.owner then return nil end
+  local last, how, n = string.match(S.step or '', '^(%d+)([ry])(%d+)$')
+  if last == tostring(step) and n == string.match(token, '^%d+') then return { k = GIVEN_UP[how] } end
+  return nil
 end
