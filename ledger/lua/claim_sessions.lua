@@ -4,8 +4,11 @@
 -- ARGV[3] packed request {no mx le pd pol aw}: claimer's nonce, most sessions, lease ms, policy digest, begin policy,
 --   whether to promise to look again within 2 s
 -- Reply: {n or -1, ready left, {{sid, owner token, lease end ms, packed work}, ...}}
+--   work as begin_next answers it, or k = unreadable: a newer version wrote in this session, it is tried again when the
+--   lease ends
 -- Errors: STORE_WENT_BACK STORE_CHANGED
--- Guarantees: a session has one owner; the same nonce gets the same sessions and the same work.
+-- Guarantees: a session has one owner; the same nonce gets the same sessions and the same work; one session that cannot
+--   be read takes nothing from the others.
 --!include guard
 --!include keys
 --!include pack
@@ -23,6 +26,24 @@ guard(seq_key, store_id, seen)
 local now = store_now()
 if q.aw then redis.call('SET', K.awake, string.format('%.0f', now + 2000)) end
 
+local function own(sid)
+  local S = load_session(sid)
+  redis.call('ZREM', K.ready, sid)
+  if not S or S.owner or redis.call('ZCARD', K.queue(sid)) == 0 then return nil end
+  local token = string.format('%.0f', redis.call('INCR', K.fence)) .. '-' .. q.no
+  redis.call('HSET', S.key, 'o', token, 'p', '0b')
+  redis.call('ZADD', K.owned, now + q.le, sid)
+  return token
+end
+
+-- What the session's first step is, or was when the claim is repeated; nil when its owner went on or lost it since.
+local function first_work(sid, token)
+  local S = load_session(sid)
+  local request = { tk = token, st = 1, pd = q.pd, pol = q.pol }
+  if S and S.owner == token then return continue_session(S, request, now) end
+  return S and gave_up(S, token, 1)
+end
+
 local claim_key = K.claim(q.no)
 local taken, wrote = {}, false
 local before = redis.call('LRANGE', claim_key, 0, -1)
@@ -33,15 +54,13 @@ if #before > 0 then
     taken[#taken + 1] = { sid, token }
   end
 else
-  local sids = q.mx > 0 and redis.call('ZRANGE', K.ready, 0, q.mx - 1) or {}
-  for _, sid in ipairs(sids) do
+  for _, sid in ipairs(q.mx > 0 and redis.call('ZRANGE', K.ready, 0, q.mx - 1) or {}) do
     wrote = true
-    redis.call('ZREM', K.ready, sid)
-    local S = load_session(sid)
-    if S and not S.owner and redis.call('ZCARD', K.queue(sid)) > 0 then
-      local token = string.format('%.0f', redis.call('INCR', K.fence)) .. '-' .. q.no
-      redis.call('HSET', S.key, 'o', token, 'p', '0b')
-      redis.call('ZADD', K.owned, now + q.le, sid)
+    local ok, token = pcall(own, sid)
+    if not ok then
+      -- To the end of the line, where it holds up nobody.
+      redis.call('ZADD', K.ready, now, sid)
+    elseif token then
       redis.call('RPUSH', claim_key, sid .. ' ' .. token)
       taken[#taken + 1] = { sid, token }
     end
@@ -51,9 +70,13 @@ end
 
 local rows = {}
 for _, pair in ipairs(taken) do
-  local S = load_session(pair[1])
-  if S and S.owner == pair[2] then
-    local work = continue_session(S, { tk = pair[2], st = 1, pd = q.pd, pol = q.pol }, now)
+  local ok, work = pcall(first_work, pair[1], pair[2])
+  if not ok and is_refusal(work, 'STALE_STEP', 'ATTEMPT_VOIDED') then
+    work = nil
+  elseif not ok then
+    work = { k = 'unreadable' }
+  end
+  if work then
     rows[#rows + 1] = { pair[1], pair[2], redis.call('ZSCORE', K.owned, pair[1]) or '0', cmsgpack.pack(work) }
   end
 end

@@ -4,7 +4,7 @@
 -- ARGV[3] packed request {le rows}: lease ms, rows {sid, owner token}
 -- Reply: {n, {lease end or 0 when lost, cancel asked 0|1, ...}} two values a row, in the rows' order
 -- Errors: STORE_WENT_BACK STORE_CHANGED
--- Guarantees: a lease that another owner holds is never extended.
+-- Guarantees: a lease that another owner holds is never extended; one session that cannot be read costs no other lease.
 --!include guard
 --!include keys
 --!include pack
@@ -15,7 +15,8 @@ guard(seq_key, store_id, seen)
 local now = store_now()
 local answers = {}
 for _, row in ipairs(q.rows) do
-  local S = load_session(row[1])
+  local ok, S = pcall(load_session, row[1])
+  if not ok then S = nil end
   local ends, cancelled = 0, 0
   if S and S.owner == row[2] then
     ends = now + q.le

@@ -24,7 +24,7 @@ local now = store_now()
 if not redis.call('SET', P .. 'swept:retention', '1', 'NX', 'PX', q.iv) then return { -1, 0, 0, 0, 0, 0 } end
 
 local expired_count = 0
-for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K.expiry, '-inf', now, 'LIMIT', 0, q.mx)) do
+local function expire_session(sid)
   local S = load_session(sid)
   if S and expired(S, now) then
     retire_session(S, now, q.td, false)
@@ -37,15 +37,31 @@ for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K.expiry, '-inf', now, 'LIMIT',
   end
 end
 
+-- What cannot be read (a newer version wrote it) is looked at again later and holds up nothing.
+local LATER_MS = 60000
+for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K.expiry, '-inf', now, 'LIMIT', 0, q.mx)) do
+  if not pcall(expire_session, sid) then redis.call('ZADD', K.expiry, now + LATER_MS, sid) end
+end
+
 local gone = 0
 local member = redis.call('ZRANGE', K.erase, 0, 0)[1]
-if member and erase_piece(member, q.mx * 4) then gone = 1 end
+if member then
+  local ok, done = pcall(erase_piece, member, q.mx * 4)
+  if not ok then redis.call('ZADD', K.erase, now + LATER_MS, member) end
+  if ok and done then gone = 1 end
+end
 
-for _, forgotten in ipairs(redis.call('ZRANGEBYSCORE', K.forget, '-inf', now, 'LIMIT', 0, q.mx)) do
-  local key, field = K.session(string.sub(forgotten, 1, 32)), 'd' .. string.sub(forgotten, 33, 64)
+local function forget(member_of_list)
+  local key, field = K.session(string.sub(member_of_list, 1, 32)), 'd' .. string.sub(member_of_list, 33, 64)
   local delivery = unpack_record(redis.call('HGET', key, field) or nil)
-  if delivery and not delivery.t and delivery.r == string.sub(forgotten, 65) then redis.call('HDEL', key, field) end
-  redis.call('ZREM', K.forget, forgotten)
+  if delivery and not delivery.t and delivery.r == string.sub(member_of_list, 65) then redis.call('HDEL', key, field) end
+end
+for _, forgotten in ipairs(redis.call('ZRANGEBYSCORE', K.forget, '-inf', now, 'LIMIT', 0, q.mx)) do
+  if pcall(forget, forgotten) then
+    redis.call('ZREM', K.forget, forgotten)
+  else
+    redis.call('ZADD', K.forget, now + LATER_MS, forgotten)
+  end
 end
 redis.call('ZREMRANGEBYSCORE', K.retired, '-inf', now)
 

@@ -23,8 +23,15 @@ guard(seq_key, store_id, seen)
 local now = store_now()
 if not redis.call('SET', K.swept, '1', 'NX', 'PX', q.iv) then return { -1, 0, {}, 0, 0 } end
 
+-- Each item by itself: one that cannot be read (a newer version wrote it) is looked at again a lease later.
+local function each_due(index, work)
+  for _, item in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, q.mx)) do
+    if not pcall(work, item) then redis.call('ZADD', index, now + q.le, item) end
+  end
+end
+
 local reclaimed = {}
-for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K.owned, '-inf', now, 'LIMIT', 0, q.mx)) do
+each_due(K.owned, function(sid)
   local S = load_session(sid)
   if S and S.owner then
     reclaim(S, now)
@@ -32,7 +39,7 @@ for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K.owned, '-inf', now, 'LIMIT', 
   else
     redis.call('ZREM', K.owned, sid)
   end
-end
+end)
 
 -- A clock that was set back would leave leases far ahead; no lease is longer than two from now (C-30).
 local corrected = 0
@@ -42,13 +49,13 @@ for _, sid in ipairs(redis.call('ZRANGEBYSCORE', K.owned, now + 2 * q.le + 1, '+
 end
 
 local expired = 0
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', K.approvals, '-inf', now, 'LIMIT', 0, q.mx)) do
+each_due(K.approvals, function(id)
   local approval = unpack_record(redis.call('HGET', K.approval(id), 'a') or nil)
   local R = approval and load_run(approval.run, now)
-  local S = R and load_session(approval.sid)
+  local S = R and session_of(R)
   if not S or not expire_due(S, R) then redis.call('ZREM', K.approvals, id) end
   expired = expired + 1
-end
+end)
 
 local claim = 0
 if redis.call('ZCARD', K.ready) > 0 and tonumber(redis.call('GET', K.awake) or '0') < now then
