@@ -102,7 +102,7 @@ def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> 
         "k": "handler" if delivery.handler else "plan",
         "h": delivery.handler,
         "oe": delivery.on_error,
-        "ce": min(limits.ceiling_ms, delivery.deadline_ms or limits.ceiling_ms),
+        "ce": limits.ceiling_ms if delivery.deadline_ms is None else min(limits.ceiling_ms, delivery.deadline_ms),
         "ss": limits.session_ms,
         "ap": limits.approval_ms,
         "pd": limits.policy_digest,

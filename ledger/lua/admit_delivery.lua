@@ -20,6 +20,7 @@
 --!include entry
 --!include outcome
 --!include run
+--!include expire
 --!include retire
 --!include erase
 --!include view
@@ -32,9 +33,12 @@ local now = store_now()
 if redis.call('ZSCORE', K.retired, q.tb) then refuse('DELIVERY_RETIRED', 'this delivery was retired') end
 
 local S = load_session(q.sid)
+local known = S and unpack_record(redis.call('HGET', S.key, 'd' .. q.d) or nil)
+local outlived
 if S and expired(S, now) then
-  retire_session(S, now, q.td, false)
-  S = nil
+  -- Its sweep would leave a tombstone for this delivery.
+  if known and known.t then refuse('DELIVERY_RETIRED', 'its session has expired') end
+  outlived, S, known = S, nil, nil
 end
 if not S then
   S = { sid = q.sid, key = K.session(q.sid), fresh = true,
@@ -45,16 +49,29 @@ local function reply(how, R)
   return { raise_seq(seq_key), how, WAKE, run_view(S, R) }
 end
 
-local known = unpack_record(redis.call('HGET', S.key, 'd' .. q.d) or nil)
-if not known and q.lk then
-  local live = redis.call('HGET', S.key, 'l' .. q.lk)
-  local R = live and load_run(live, now)
-  if R and not R.state.en then return reply('attached', R) end
-end
 if known then
   if known.c ~= q.c then refuse('DELIVERY_MISMATCH', 'same delivery_id, other content') end
-  local R = load_run(known.r, now)
-  if R and not R.state.en then return reply('attached', R) end
+  -- The run that this very request made, or attached to without a delivery id, when it is sent again (C-22).
+  local R = load_run(known.at and known.r or q.run, now)
+  local how = R and (known.at and 'attached' or R.meta.hw)
+  if not R then
+    R = load_run(known.r, now)
+    how = R and not R.state.en and 'attached'
+  end
+  if how then
+    if not R.state.en then expire_due(S, R) end
+    return reply(how, R)
+  end
+elseif q.lk and not S.fresh then
+  local live = redis.call('HGET', S.key, 'l' .. q.lk)
+  local R = live and load_run(live, now)
+  if R and not R.state.en then
+    expire_due(S, R)
+    -- Remembered, so that the same request sent again after that run's end starts nothing (C-61).
+    redis.call('HSET', S.key, 'd' .. q.d, pack({ r = live, c = q.c, tb = q.tb, at = true }))
+    redis.call('ZADD', K.forget, R.meta.ce + q.jr, S.sid .. q.d .. live)
+    return reply('attached', R)
+  end
 end
 
 local turn_no = known and known.t or nil
@@ -71,7 +88,7 @@ end
 if S.meta.lv >= q.lim.q then refuse('QUEUE_FULL', 'too many live runs in this session') end
 
 -- What is recorded in the delivery's turn is refused here, before anybody is asked (C-60).
-local asked, fresh_mutations, seen_here, protected = 0, 0, {}, false
+local asked, fresh_mutations, seen_here, protected, room = 0, 0, {}, false, nil
 for _, call in ipairs(q.calls) do
   if call.pr then
     protected = true
@@ -81,7 +98,8 @@ for _, call in ipairs(q.calls) do
     elseif not entry and not seen_here[call.m] then
       fresh_mutations = fresh_mutations + 1
       if (turn and #turn.ms or 0) + fresh_mutations > MUTATIONS_MAX then call.rf = 'mutation_limit' end
-      if not turn_no and not room_for_turn(S) then call.rf = 'turn_limit' end
+      if room == nil then room = turn_no ~= nil or room_for_turn(S) end
+      if not room then call.rf = 'turn_limit' end
     end
     -- A repeat inside one plan is never asked about: its first occurrence decides.
     if seen_here[call.m] then call.ap = nil end
@@ -90,12 +108,13 @@ for _, call in ipairs(q.calls) do
     if call.ap then asked = asked + 1 end
   end
 end
-if asked > 0 and tonumber(redis.call('HGET', K.asked, q.sid) or '0') + asked > q.lim.p then refuse('APPROVALS_FULL', 'too many pending approvals in this session') end
+if asked > 0 and tonumber(redis.call('HGET', K.asked, q.sid) or '0') + asked > q.lim.p then
+  refuse('APPROVALS_FULL', 'too many pending approvals in this session')
+end
 
 -- From here on nothing is refused.
-if S.fresh then
-  S.meta.g = redis.call('INCR', K.fence)
-end
+if outlived then retire_session(outlived, now, q.td, false) end
+if S.fresh then S.meta.g = redis.call('INCR', K.fence) end
 S.meta.an = S.meta.an + 1
 S.meta.lv = S.meta.lv + 1
 S.meta.ia = q['in']
@@ -105,7 +124,8 @@ local ceiling = now + q.ce
 local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = {}, dirty = {}, events = {}, now = now,
   meta = { tn = q.tn, s = q.s, sid = q.sid, a = q.a, u = q.u, p = q.p, d = q.d, di = q.di, n = S.meta.an,
            g = S.meta.g, k = q.k, h = q.h, oe = q.oe, ce = ceiling, ss = q.ss, pd = q.pd, ta = turn_no,
-           co = #q.calls, tb = q.tb, jr = q.jr, lk = q.lk, tp = q.tp, at = now },
+           co = #q.calls, tb = q.tb, jr = q.jr, lk = q.lk, tp = q.tp, at = now,
+           hw = known and 'redelivered' or 'new' },
   state = { st = 'queued', i = 0, t = turn_no, su = 0 } }
 journal_add(R, { e = 'run_started' })
 
@@ -167,4 +187,4 @@ if need == 'end' then
 else
   place_run(S, R)
 end
-return reply(known and 'redelivered' or 'new', R)
+return reply(R.meta.hw, R)
