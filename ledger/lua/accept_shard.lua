@@ -23,40 +23,46 @@ if before[1] == new_id and not before[3] then return { raise_seq(seq_key), 0, 0 
 if not before[3] then redis.call('HSET', seq_key, 'refused', new_id) end
 
 local ended = 0
-local function end_live_runs(sid)
+local function end_live(S, run)
+  local R = load_run(run, now)
+  if not R or R.state.en then return end
+  end_rest(R, R.state.i, 'k')
+  R.state.cx = true
+  finish_run(S, R, 'store_accepted')
+  ended = ended + 1
+end
+
+-- A session whose queue is longer than one call may end stays ready, so that the next call finds the rest.
+local function end_queued_runs(sid)
   local S = load_session(sid)
-  if not S then return end
-  if S.owner then abandon_current(S, now) end
-  for _, run in ipairs(redis.call('ZRANGE', K.queue(sid), 0, most)) do
-    local R = load_run(run, now)
-    if R and not R.state.en then
-      end_rest(R, R.state.i, 'k')
-      R.state.cx = true
-      finish_run(S, R, 'store_accepted')
-      ended = ended + 1
+  if S then
+    abandon_current(S, now)
+    disown(S)
+    for _, run in ipairs(redis.call('ZRANGE', K.queue(sid), 0, most - ended - 1)) do
+      end_live(S, run)
+      redis.call('ZREM', K.queue(sid), run)
     end
-    redis.call('ZREM', K.queue(sid), run)
+  else
+    redis.call('DEL', K.queue(sid))
   end
-  disown(S)
-  redis.call('ZREM', K.ready, sid)
+  redis.call('ZREM', K.owned, sid)
+  if redis.call('ZCARD', K.queue(sid)) > 0 then
+    redis.call('ZADD', K.ready, 'NX', now, sid)
+  else
+    redis.call('ZREM', K.ready, sid)
+  end
 end
 
 for _, index in ipairs({ K.owned, K.ready }) do
-  for _, sid in ipairs(redis.call('ZRANGE', index, 0, most)) do
-    if ended < most then end_live_runs(sid) end
-    if redis.call('ZCARD', K.queue(sid)) == 0 then redis.call('ZREM', index, sid) end
+  for _, sid in ipairs(redis.call('ZRANGE', index, 0, most - 1)) do
+    if ended < most then end_queued_runs(sid) end
   end
 end
 for _, id in ipairs(redis.call('ZRANGE', K.approvals, 0, most - 1)) do
+  if ended >= most then break end
   local approval = unpack_record(redis.call('HGET', K.approval(id), 'a') or nil)
-  local R = approval and load_run(approval.run, now)
-  local S = R and load_session(approval.sid)
-  if S and not R.state.en then
-    end_rest(R, R.state.i, 'k')
-    R.state.cx = true
-    finish_run(S, R, 'store_accepted')
-    ended = ended + 1
-  end
+  local S = approval and load_session(approval.sid)
+  if S then end_live(S, approval.run) end
   redis.call('ZREM', K.approvals, id)
 end
 if redis.call('ZCARD', K.owned) + redis.call('ZCARD', K.ready) + redis.call('ZCARD', K.approvals) > 0 then
