@@ -12,17 +12,20 @@
 --!include journal
 --!include entry
 --!include run
+--!include expire
 --!include view
 local seq_key, store_id, seen, run, tenant = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 guard(seq_key, store_id, seen)
 local now = store_now()
 local R = load_run(run, now)
-local S = R and R.meta.tn == tenant and load_session(R.meta.sid)
+local S = R and R.meta.tn == tenant and session_of(R)
 if not S then return { -1, 'unknown', 0, {} } end
 local n = raise_seq(seq_key)
+-- What ran out before the cancel ended by itself, whether a sweep saw it or not (C-41).
+if not R.state.en then expire_due(S, R) end
 if R.state.en then
-  return { n, R.state.st == 'cancelled' and 'cancelled' or 'ended', 0, run_view(S, R) }
+  return { n, R.state.st == 'cancelled' and 'cancelled' or 'ended', WAKE, run_view(S, R) }
 end
 R.state.cx = true
 redis.call('HSET', R.key, 'cx', '1')

@@ -38,7 +38,7 @@ if approval.st ~= 'pending' then
 end
 
 local R = load_run(approval.run, now)
-local S = R and load_session(approval.sid)
+local S = R and session_of(R)
 if not S then refuse('APPROVAL_CANCELLED', 'its run ended') end
 if approval.ex <= now then
   expire_due(S, R)

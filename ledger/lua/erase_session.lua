@@ -2,7 +2,7 @@
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
 -- ARGV[3] packed request {sid tn td}: sid, tenant, tombstone life ms
--- Reply: {n, 'erased'} or {-1, 'unknown'} when this tenant has no such session
+-- Reply: {n, 'erased'|'unknown'}: unknown when this tenant has no such session and none of it is left to delete
 -- Errors: STORE_WENT_BACK STORE_CHANGED
 -- Guarantees: no worker can write anything back; a redelivery is refused from here on.
 --!include guard
@@ -16,11 +16,15 @@
 --!include run
 --!include retire
 --!include erase
+--!include erasing
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
 guard(seq_key, store_id, seen)
 local now = store_now()
 local S = visible_session(q.sid, now)
-if not S or S.meta.tn ~= q.tn then return { -1, 'unknown' } end
+-- An erasure that is sent again must be confirmed like the first, whatever is left of it (C-22).
+if not S or S.meta.tn ~= q.tn then
+  return { raise_seq(seq_key), not S and erasing(q.sid) and 'erased' or 'unknown' }
+end
 retire_session(S, now, q.td, true)
 return { raise_seq(seq_key), 'erased' }

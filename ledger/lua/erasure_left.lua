@@ -5,10 +5,8 @@
 -- Errors: STORE_WENT_BACK STORE_CHANGED
 --!include guard
 --!include keys
+--!include erasing
 local seq_key, store_id, seen, sid = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 
 guard(seq_key, store_id, seen)
-for _, member in ipairs(redis.call('ZRANGE', K.erase, 0, 999)) do
-  if string.match(member, ' (%x+)$') == sid then return { -1, 1 } end
-end
-return { -1, 0 }
+return { -1, erasing(sid) and 1 or 0 }

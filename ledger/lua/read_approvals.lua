@@ -17,22 +17,27 @@ local seq_key, store_id, seen, tenant, id, most = KEYS[1], ARGV[1], ARGV[2], ARG
 
 guard(seq_key, store_id, seen)
 local now = store_now()
-local ids = id ~= '' and { id } or redis.call('ZRANGE', K.pending(tenant), 0, most - 1)
-local rows, n = {}, -1
-for _, approval_id in ipairs(ids) do
-  local raw = redis.call('HGET', K.approval(approval_id), 'a')
+local n, rows = -1, {}
+
+local function read(approval_id)
+  local key = K.approval(approval_id)
+  local raw = redis.call('HGET', key, 'a')
   local approval = unpack_record(raw or nil)
-  if approval and approval.tn == tenant then
-    if approval.st == 'pending' and approval.ex <= now then
-      local R = load_run(approval.run, now)
-      local S = R and load_session(approval.sid)
-      if S and expire_due(S, R) then n = raise_seq(seq_key) end
-      raw = redis.call('HGET', K.approval(approval_id), 'a')
-    end
-    local arguments = redis.call('HGET', K.args(approval.sid), approval.run .. ':' .. approval.i)
-    rows[#rows + 1] = { approval_id, raw, arguments or '' }
-  elseif not raw and id == '' then
-    redis.call('ZREM', K.pending(tenant), approval_id)
+  if not approval and id == '' then redis.call('ZREM', K.pending(tenant), approval_id) end
+  if not approval or approval.tn ~= tenant then return nil end
+  local R = load_run(approval.run, now)
+  local S = R and session_of(R)
+  if not S then return nil end
+  if approval.st == 'pending' and approval.ex <= now then
+    if expire_due(S, R) then n = raise_seq(seq_key) end
+    raw = redis.call('HGET', key, 'a')
+    approval = unpack_record(raw)
   end
+  if id == '' and approval.st ~= 'pending' then return nil end
+  return { approval_id, raw, redis.call('HGET', K.args(approval.sid), approval.run .. ':' .. approval.i) or '' }
+end
+
+for _, approval_id in ipairs(id ~= '' and { id } or redis.call('ZRANGE', K.pending(tenant), 0, most - 1)) do
+  rows[#rows + 1] = read(approval_id)
 end
 return { n, WAKE, rows }

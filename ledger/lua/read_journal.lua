@@ -6,11 +6,14 @@
 --!include guard
 --!include keys
 --!include pack
+--!include session
+--!include ready
+--!include journal
+--!include run
 local seq_key, store_id, seen, run, tenant, after, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 
 guard(seq_key, store_id, seen)
-local f = redis.call('HMGET', K.run(run), 'm', 's')
-local meta = unpack_record(f[1] or nil)
-if not meta or meta.tn ~= tenant then return { -1, {}, -1, 0 } end
-local events = redis.call('LRANGE', K.journal(run), after, after + most - 1)
-return { -1, events, redis.call('LLEN', K.journal(run)), unpack_record(f[2]).en and 1 or 0 }
+local R = load_run(run, store_now())
+if not R or R.meta.tn ~= tenant or not session_of(R) then return { -1, {}, -1, 0 } end
+local events = redis.call('LRANGE', R.journal, after, after + most - 1)
+return { -1, events, redis.call('LLEN', R.journal), R.state.en and 1 or 0 }
