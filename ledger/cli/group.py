@@ -15,6 +15,15 @@ COMMANDS = {
     "up": "ledger.cli.up:up",
     "doctor": "ledger.cli.doctor:doctor",
     "token": "ledger.cli.token:token",
+    "sessions": "ledger.cli.sessions:sessions",
+    "show": "ledger.cli.sessions:show",
+    "unknowns": "ledger.cli.sessions:unknowns",
+    "reconcile": "ledger.cli.reconcile:reconcile",
+    "store": "ledger.cli.store:store",
+    "approvals": "ledger.cli.approvals:approvals",
+    "approve": "ledger.cli.approvals:approve",
+    "deny": "ledger.cli.approvals:deny",
+    "tail": "ledger.cli.tail:tail",
 }
 ENTRY_POINTS = "mutation_ledger.commands"
 

@@ -1,0 +1,81 @@
+"""The API's JSON as it comes, typed; times are RFC 3339 UTC strings."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+
+class Record(TypedDict):
+    """`mutation_outcome/v1`."""
+
+    schema: str
+    logical_turn_id: str
+    mutation_id: str
+    tool: str
+    status: str
+    reason: NotRequired[str]
+    resource_id: str | None
+    url: str | None
+    title: str | None
+
+
+class Call(TypedDict):
+    """One call of a run."""
+
+    index: int
+    tool: str
+    mutation_id: str
+    status: str
+    approval_id: str | None
+    protected: bool
+    outcome: Record | None
+    refusal: dict[str, Any] | None
+    result: Any
+
+
+class Run(TypedDict):
+    """A run. `run_status` is there when `status` is `still_running`; `code` when a run failed for a reason."""
+
+    run_id: str
+    session_id: str
+    delivery: str
+    logical_turn_id: str | None
+    status: str
+    run_status: NotRequired[str]
+    code: NotRequired[str]
+    journal_cursor: int
+    calls: list[Call]
+
+
+class Event(TypedDict):
+    """One journal event; the last line of a stream is of type `done` and carries the run's fields instead."""
+
+    type: str
+    n: NotRequired[int]
+    at: NotRequired[str]
+    run_id: NotRequired[str]
+    index: NotRequired[int]
+    mutation_id: NotRequired[str]
+    approval_id: NotRequired[str]
+    outcome: NotRequired[Record]
+    mutation_revision: NotRequired[int]
+
+
+class Approval(TypedDict):
+    """An approval request and its decision."""
+
+    id: str
+    state: str
+    session_id: str
+    run_id: str
+    user: str
+    requested_by: str
+    tool: str
+    arguments: dict[str, Any] | None
+    mutation_id: str
+    level: str
+    requested_at: str
+    expires_at: str
+    decided_by: str | None
+    decided_at: str | None
+    rule: str | None
