@@ -66,14 +66,19 @@ class Claimer:
         self._hinted.add(shard)
         self._look.set()
 
+    def stop(self) -> None:
+        """Ends `run` once the claim that is on its way was answered; `stopping` must be set."""
+        self._on.set()
+        self._look.set()
+
     def place_freed(self) -> None:
         """A session was given up, so there is room for another."""
         if self._on.is_set():
             self._look.set()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
-        while True:
+        """Runs until the worker stops."""
+        while not self._shared.stopping.is_set():
             await self._on.wait()
             await self._while_on()
 
@@ -90,12 +95,15 @@ class Claimer:
                 await self._claim(shards)
             if time.monotonic() > self._busy_until and await self._switch_off():
                 return
-            if not self._hinted or self.is_full:
+            if self.is_full:
+                await self._pause(PROMISE_SECONDS)
+            elif not self._hinted:
                 await self._pause(max(0.01, promise_due - time.monotonic()))
-        self._on.clear()
 
     async def _pause(self, seconds: float) -> None:
         self._look.clear()
+        if self._shared.stopping.is_set():
+            return
         try:
             async with asyncio.timeout(seconds):
                 await self._look.wait()
@@ -152,6 +160,9 @@ class Claimer:
             if not await _off(self._shared.store, shard):
                 self.hint(shard)
                 return False
+        # Asked again while the promises were taken back: the sessions of that call are still waiting.
+        if self._hinted:
+            return False
         self._on.clear()
         return True
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import structlog
 
@@ -22,14 +22,16 @@ from ledger.attempts import (
     settle_attempt,
     void_attempt,
 )
-from ledger.errors import Refused, StoreError, StoreUnavailable
+from ledger.errors import Refused
+from ledger.identity import mutation_identity_of
 from ledger.ids import new_id
 from ledger.policy import Policy, stricter
 from ledger.states import MutationStatus
-from ledger.store import AsyncStore, ScriptCall
-from workers.retrying import LONGEST_PAUSE, confirmed
+from ledger.store import AsyncStore
+from workers.retrying import NOT_NOW, confirmed, landed
 from workers.settings import WorkerSettings
 from workers.tools.results import (
+    CANCELLED,
     EXECUTION_TIMEOUT,
     PRE_DISPATCH_DEADLINE,
     UNKNOWN_TOOL,
@@ -39,12 +41,12 @@ from workers.tools.results import (
     Verdict,
 )
 
-T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 BURST_MUTATIONS = 32
 BURST_SECONDS = 5.0
 CHECKPOINT_UNAVAILABLE = "mutation_checkpoint_unavailable"
+ARGUMENTS_CHANGED = "arguments_changed"
 _STATUS = {
     Verdict.COMPLETED: MutationStatus.COMPLETED,
     Verdict.FAILED: MutationStatus.FAILED,
@@ -52,6 +54,7 @@ _STATUS = {
     Verdict.NOT_EXECUTED: MutationStatus.APPROVED,
 }
 _REASONS = (EXECUTION_TIMEOUT, PRE_DISPATCH_DEADLINE)
+_REFUSALS = (UNKNOWN_TOOL, ARGUMENTS_CHANGED)
 
 
 class Router(Protocol):
@@ -63,7 +66,7 @@ class Router(Protocol):
 
 @dataclass(slots=True)
 class Shared:
-    """What all sessions of a worker share."""
+    """What all sessions of a worker share. `past_drain`: a warm stop gives no call any more time (C-34)."""
 
     store: AsyncStore
     router: Router
@@ -72,6 +75,7 @@ class Shared:
     settings: WorkerSettings
     stopping: asyncio.Event
     unlanded: int = 0
+    past_drain: bool = False
 
 
 @dataclass(slots=True)
@@ -85,9 +89,9 @@ class SessionOwner:
     lease_from: float
     step: int = 1
     lost: bool = False
-    in_flight: bool = True
     given_up: bool = False
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
+    _entered: int = 0
     _mutations: int = 0
     _since: float = field(default_factory=time.monotonic)
 
@@ -98,11 +102,9 @@ class SessionOwner:
                 case Begun():
                     work, asked_at = await self._execute(work, asked_at)
                 case PolicyCheck():
-                    asked_at = time.monotonic()
-                    work = await self._begin(self._resolve(work))
+                    work, asked_at = await self._begin(self._resolve(work))
                 case Nothing("again"):
-                    asked_at = time.monotonic()
-                    work = await self._begin(None)
+                    work, asked_at = await self._begin()
                 case Nothing(why):
                     self.given_up = why != "stopped"
                     return
@@ -110,11 +112,26 @@ class SessionOwner:
     async def _execute(self, begun: Begun, asked_at: float) -> tuple[Work, float]:
         """One attempt from confirmed intent to confirmed settlement, and what comes after it."""
         if time.monotonic() - asked_at > self.shared.settings.checkpoint_wait:
-            return await self._put_back(begun)
+            log.warning("checkpoint_late", run_id=begun.run_id, index=begun.index)
+            return await self._put_back(begun.attempt)
         self.cancel.clear()
-        reply = await self._dispatch(begun, asked_at)
+        reply = await self._attempt(begun, asked_at)
         self._mutations += 1
         return await self._settle(begun, reply)
+
+    async def _attempt(self, begun: Begun, asked_at: float) -> ToolReply:
+        if begun.step <= self._entered:
+            # Only a fault in this program could offer an attempt twice; even then it is sent once.
+            log.error("attempt_offered_twice", run_id=begun.run_id, index=begun.index)
+            return ToolReply(Verdict.OUTCOME_UNKNOWN)
+        self._entered = begun.step
+        if not _as_approved(begun):
+            return ToolReply(Verdict.NOT_EXECUTED, ARGUMENTS_CHANGED)
+        try:
+            return await self._dispatch(begun, asked_at)
+        except Exception as error:  # the router promises not to raise; if it does, nobody knows what was sent
+            log.error("router_failed", error=type(error).__name__, run_id=begun.run_id, index=begun.index)
+            return ToolReply(Verdict.OUTCOME_UNKNOWN)
 
     async def _dispatch(self, begun: Begun, asked_at: float) -> ToolReply:
         # Store time became monotonic time before the request left, so the deadline errs towards early (C-50).
@@ -137,8 +154,8 @@ class SessionOwner:
 
     def _last_check(self, deadline: float) -> str | None:
         """Asked in the step that hands the bytes to the transport: cancelled, too late, or lease too short (C-53)."""
-        if self.cancel.is_set():
-            return "cancelled"
+        if self.cancel.is_set() or self.shared.past_drain:
+            return CANCELLED
         now = time.monotonic()
         if now >= deadline:
             return PRE_DISPATCH_DEADLINE
@@ -149,8 +166,7 @@ class SessionOwner:
 
     async def _settle(self, begun: Begun, reply: ToolReply) -> tuple[Work, float]:
         shared = self.shared
-        stopping = shared.stopping.is_set()
-        next_step = None if stopping else self.step + 1
+        next_step = None if shared.stopping.is_set() else self.step + 1
         call = settle_attempt(
             self.shard,
             begun,
@@ -162,65 +178,38 @@ class SessionOwner:
         )
         asked_at = time.monotonic()
         try:
-            settled = await self._land(call)
+            settled = await landed(shared, call)
         except Refused as error:
             log.warning("settlement_refused", code=error.code, run_id=begun.run_id, index=begun.index)
-            return await self._after_refusal(stopping)
+            return self._again()
         if next_step is None:
             return Nothing("stopped"), asked_at
-        self.step += 1
+        self.step = next_step
         if settled.refused is not None or settled.work is None:
             log.warning("next_not_begun", code=settled.refused, run_id=begun.run_id)
-            asked_at = time.monotonic()
-            return await self._begin(None, new_step=True), asked_at
+            return self._again()
         return settled.work, asked_at
 
-    async def _after_refusal(self, stopping: bool) -> tuple[Work, float]:
-        """Somebody else holds the entry; whether the session is still ours, the next begin says."""
-        asked_at = time.monotonic()
-        if stopping or self.lost:
-            return Nothing("lost"), asked_at
-        return await self._begin(None), asked_at
-
-    async def _land(self, call: ScriptCall[T]) -> T:
-        """Re-sends a settlement until it lands; what takes longer than its wait counts as unlanded (C-24)."""
-        shared = self.shared
-        try:
-            return await confirmed(shared.store, call, within=shared.settings.settlement_wait)
-        except StoreUnavailable:
-            shared.unlanded += 1
-        try:
-            while True:
-                try:
-                    return await confirmed(shared.store, call, within=float("inf"))
-                except Refused:
-                    raise
-                except StoreError as error:
-                    # A store that went back is answered by a person; the report is kept until it lands.
-                    log.error("settlement_waits", code=error.code)
-                    await asyncio.sleep(LONGEST_PAUSE)
-        finally:
-            shared.unlanded -= 1
-
-    async def _put_back(self, begun: Begun) -> tuple[Work, float]:
-        """The intent was confirmed too late: it goes back before anything else begins here (C-23)."""
-        log.warning("checkpoint_late", run_id=begun.run_id, index=begun.index)
+    async def _put_back(self, attempt: str) -> tuple[Work, float]:
+        """An intent that was not confirmed in time goes back before anything else begins here (C-23)."""
         self.step += 1
-        call = void_attempt(self.shard, self.sid, self.token, self.step, begun.attempt, refusal=CHECKPOINT_UNAVAILABLE)
+        call = void_attempt(self.shard, self.sid, self.token, self.step, attempt, refusal=CHECKPOINT_UNAVAILABLE)
         try:
-            await self._land(call)
+            await landed(self.shared, call)
         except Refused:
             return Nothing("lost"), time.monotonic()
-        if self.shared.stopping.is_set():
-            return Nothing("stopped"), time.monotonic()
-        return await self._begin(None, new_step=True), time.monotonic()
+        return self._again()
 
-    async def _begin(self, reprotected: Reprotected | None, *, new_step: bool = False) -> Work:
-        """Begins the next call; one that is not confirmed in time is put back (C-23)."""
+    def _again(self) -> tuple[Work, float]:
+        """The next begin takes a step of its own; whether the session is still ours, it says itself."""
+        self.step += 1
+        return Nothing("again"), time.monotonic()
+
+    async def _begin(self, reprotected: Reprotected | None = None) -> tuple[Work, float]:
+        """Begins the next call, and says when it was asked for; one not confirmed in time is put back (C-23)."""
         shared = self.shared
-        if new_step:
-            self.step += 1
-        while True:
+        while not (shared.stopping.is_set() or self.lost):
+            asked_at = time.monotonic()
             call = begin_next(
                 self.shard,
                 self.sid,
@@ -231,23 +220,14 @@ class SessionOwner:
                 reprotected=reprotected,
             )
             try:
-                return await confirmed(shared.store, call, within=shared.settings.checkpoint_wait)
-            except StoreUnavailable:
-                self.step += 1
-                attempt = f"{self.token}-{self.step - 1}"
-                void = void_attempt(
-                    self.shard, self.sid, self.token, self.step, attempt, refusal=CHECKPOINT_UNAVAILABLE
-                )
-                try:
-                    await self._land(void)
-                except Refused:
-                    return Nothing("lost")
-                self.step += 1
+                return await confirmed(shared.store, call, within=shared.settings.checkpoint_wait), asked_at
+            except NOT_NOW:
+                return await self._put_back(f"{self.token}-{self.step}")
             except Refused as error:
-                if error.code in ("stale_step", "attempt_voided"):
-                    self.step += 1
-                    continue
-                return Nothing("lost")
+                if error.code not in ("stale_step", "attempt_voided"):
+                    return Nothing("lost"), asked_at
+                self.step += 1
+        return Nothing("lost" if self.lost else "stopped"), time.monotonic()
 
     def _resolve(self, check: PolicyCheck) -> Reprotected:
         """Protection by this worker's policy; the stricter of the two answers wins (C-05)."""
@@ -266,13 +246,21 @@ class SessionOwner:
         return self._mutations >= BURST_MUTATIONS or time.monotonic() - self._since > BURST_SECONDS
 
 
+def _as_approved(begun: Begun) -> bool:
+    """Whether tool and arguments still are what the mutation's id was made of (C-04)."""
+    try:
+        return mutation_identity_of(begun.tool, begun.arguments) == begun.mutation_id
+    except UnicodeEncodeError:
+        return False
+
+
 def _settlement(reply: ToolReply) -> Settlement:
     """What a reply means for the ledger. Only the two timeout reasons are stored (C-57)."""
     return Settlement(
         status=_STATUS[reply.verdict],
         reason=reply.reason if reply.reason in _REASONS else None,
         result=_result(reply.content),
-        refusal=UNKNOWN_TOOL if reply.verdict is Verdict.NOT_EXECUTED and reply.reason == UNKNOWN_TOOL else None,
+        refusal=reply.reason if reply.verdict is Verdict.NOT_EXECUTED and reply.reason in _REFUSALS else None,
     )
 
 

@@ -12,7 +12,7 @@ from ledger.adapters.rq_wake import RqWaker
 from ledger.config import Config
 from ledger.plugins import load_plugins
 from workers import jobs
-from workers.rq_worker import DrainWorker, make_worker, on_stop_signals
+from workers.rq_worker import DrainWorker, StopRequested, interrupt_main_thread, make_worker, on_signals
 from workers.runtime import WorkerRuntime
 from workers.tools.native import NativeTools
 
@@ -33,11 +33,11 @@ def run_worker(config: Config, url: str) -> int:
     for name, handler in plugins.native_tools.items():
         native.register(name, handler)
     waker = RqWaker(url)
-    runtime = WorkerRuntime(config, plugins.policy, native, waker)
-    runtime.start()
+    runtime = WorkerRuntime(config, plugins.policy, native, waker, failed=interrupt_main_thread)
     jobs.bind(runtime.look, waker.pass_on)
     stop = _Stop(runtime)
-    on_stop_signals(stop.warm, stop.now)
+    on_signals(first_stop=stop.warm, second_stop=stop.now, interrupted=stop.end_jobs)
+    runtime.start()
     log.info("worker_started", pid=os.getpid(), concurrency=config.workers.concurrency)
     _serve_jobs(url, runtime, stop)
     runtime.drain()
@@ -59,6 +59,10 @@ class _Stop:
         """First signal: claim nothing new, finish what is in flight."""
         self.asked = True
         self._runtime.drain()
+        self.end_jobs()
+
+    def end_jobs(self) -> None:
+        """Takes the main thread out of RQ; alone when the loop has failed."""
         if self.worker is not None:
             self.worker.stop_from_signal()
 
@@ -71,13 +75,20 @@ def _serve_jobs(url: str, runtime: WorkerRuntime, stop: _Stop) -> None:
     """RQ until asked to stop or the loop ends. RQ gives up on some store errors; it is then started anew."""
     while not stop.asked and runtime.alive:
         try:
-            worker = make_worker(url)
-            stop.worker = worker
-            if not stop.asked:
-                worker.work(logging_level="WARNING")
+            _work(make_worker(url), stop)
+        except StopRequested:
+            # The signal came while RQ was starting or tidying up.
+            log.info("rq_interrupted")
         except (RedisError, OSError) as error:
             log.warning("rq_lost", error=type(error).__name__)
-        finally:
-            stop.worker = None
         if not stop.asked and runtime.alive:
             time.sleep(RQ_RETRY_SECONDS)
+
+
+def _work(worker: DrainWorker, stop: _Stop) -> None:
+    try:
+        stop.worker = worker
+        if not stop.asked:
+            worker.work(logging_level="WARNING")
+    finally:
+        stop.worker = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -62,17 +63,28 @@ def make_worker(url: str) -> DrainWorker:
     return DrainWorker([queue], connection=connection, serializer=JSONSerializer, log_job_description=False)
 
 
-def on_stop_signals(first: Callable[[], None], second: Callable[[], None]) -> None:
-    """Calls `first` at the first SIGTERM or SIGINT and `second` at the next (C-34)."""
+def on_signals(
+    *, first_stop: Callable[[], None], second_stop: Callable[[], None], interrupted: Callable[[], None]
+) -> None:
+    """Calls `first_stop` at the first SIGTERM or SIGINT and `second_stop` at the next (C-34); see the next function."""
     seen = False
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
         nonlocal seen
         if seen:
-            second()
+            second_stop()
             return
         seen = True
-        first()
+        first_stop()
 
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: interrupted())
+
+
+def interrupt_main_thread() -> None:
+    """Makes the main thread run `interrupted`, also out of a blocking read. From any thread."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+
+__all__ = ["DrainWorker", "StopRequested", "interrupt_main_thread", "make_worker", "on_signals"]

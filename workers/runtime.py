@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 
 import structlog
 
@@ -35,10 +36,20 @@ RELEASE_SECONDS = 5.0
 class WorkerRuntime:
     """Owns the loop thread. `start` and the other public methods are called from the main thread."""
 
-    def __init__(self, config: Config, policy: Policy, native: NativeTools, waker: Waker) -> None:
+    def __init__(
+        self,
+        config: Config,
+        policy: Policy,
+        native: NativeTools,
+        waker: Waker,
+        *,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`failed` is called in the loop's thread if the loop ends by an error after `start`."""
         self._config = config
         self._policy = policy
         self._native = native
+        self._on_failure = failed
         self._waker = waker
         self._thread = threading.Thread(target=self._main, name="worker-loop", daemon=True)
         self._started = threading.Event()
@@ -95,7 +106,8 @@ class WorkerRuntime:
         except BaseException as error:  # handed to the main thread, which decides
             self._failure = error
             if self._started.is_set():
-                log.error("loop_failed", error=type(error).__name__, detail=str(error)[:200])
+                log.error("loop_failed", error=type(error).__name__)
+                self._on_failure()
         finally:
             self._started.set()
 
@@ -125,12 +137,13 @@ class WorkerRuntime:
             reconnected=leases.ask_all,
         )
         sweeper = Sweeper(shared, self._claimer, self._waker)
-        parts = [self._claimer.run(), leases.run(), signals.run(), sweeper.run(), Retention(shared).run()]
-        background = [asyncio.create_task(part) for part in parts]
+        claiming = asyncio.create_task(self._claimer.run())
+        parts = [leases.run(), signals.run(), sweeper.run(), Retention(shared).run()]
+        background = [claiming, *(asyncio.create_task(part) for part in parts)]
         self._started.set()
         try:
             await self._until_stopped(self._stop, background)
-            await self._drain(shared)
+            await self._drain(shared, claiming)
         finally:
             for task in background:
                 task.cancel()
@@ -161,6 +174,8 @@ class WorkerRuntime:
             await owner.run(work, asked_at)
         except LedgerError as error:
             log.error("session_path_failed", code=error.code)
+        except Exception as error:  # one session must not end the worker; its lease ends and the sweep goes on with it
+            log.error("session_path_failed", error=type(error).__name__)
         finally:
             if not owner.shared.stopping.is_set() or owner.given_up:
                 if self._owners.get(owner.sid) is owner:
@@ -168,11 +183,17 @@ class WorkerRuntime:
                 if self._claimer is not None:
                     self._claimer.place_freed()
 
-    async def _drain(self, shared: Shared) -> None:
+    async def _drain(self, shared: Shared, claiming: asyncio.Task[None]) -> None:
         """Warm stop: let calls finish, then cancel what is left, settle, and give every session back (C-34, C-55)."""
         shared.stopping.set()
+        if self._claimer is not None:
+            self._claimer.stop()
+        # What a claim on its way brings is ours already, with its first call begun.
+        await asyncio.wait([claiming], timeout=shared.settings.checkpoint_wait)
+        claiming.cancel()
         log.info("draining", sessions=len(self._owners), in_flight=len(self._tasks))
         await self._wait_tasks(shared.settings.stop_drain)
+        shared.past_drain = True
         if self._tasks:
             for owner in self._owners.values():
                 owner.cancel.set()
