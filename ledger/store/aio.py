@@ -18,13 +18,12 @@ from ledger.errors import StoreUnavailable, Unconfirmed
 from ledger.store.call import ScriptCall
 from ledger.store.opening import adopt_all, adopt_first, init_commands
 from ledger.store.settings import StoreSettings
-from ledger.store.sync import Command, _run_id
+from ledger.store.sync import ADOPTIONS_MAX, RECHECK_SECONDS, Command, _run_id
 from ledger.store.view import LedgerView
 from ledger.store.wire import StoreChanged, check_aof, is_missing_script, translate
 
 T = TypeVar("T")
 MAX_BATCH = 256
-RECHECK_SECONDS = 10.0
 
 
 class _Waiting:
@@ -55,8 +54,9 @@ class AsyncStore:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._run_id = ""
-        self._checked_at = 0.0
+        self._checked_at = -math.inf
         self._ready = False
+        self._closed = False
         self._loaded: set[str] = set()
 
     async def open(self) -> None:
@@ -67,6 +67,7 @@ class AsyncStore:
 
     async def close(self) -> None:
         """Ends the batcher; calls still waiting fail as unavailable."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -79,13 +80,16 @@ class AsyncStore:
 
         A caller that is cancelled while waiting does not stop the write.
         """
-        try:
-            return await self._submit(call)
-        except StoreChanged as changed:
-            self.view.adopt(call.shard, changed.store_id)
-            return await self._submit(call)
+        for _ in range(ADOPTIONS_MAX):
+            try:
+                return await self._submit(call)
+            except StoreChanged as changed:
+                self.view.adopt(call.shard, changed.store_id)
+        raise StoreUnavailable("the store keeps changing its id", sent=False)
 
     async def _submit(self, call: ScriptCall[T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("the store client was closed", sent=False)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(call, future))
         self._wake.set()
@@ -117,6 +121,8 @@ class AsyncStore:
     async def _send(self, batch: Sequence[_Waiting]) -> None:
         connection = await self._connected()
         live = [waiting for waiting in batch if not waiting.future.cancelled()]
+        if not live:
+            return
         await self._load({waiting.call.script.sha: waiting.call.script.source for waiting in live})
         for waiting in live:
             waiting.store_id = self.view.ids[waiting.call.shard]
@@ -191,13 +197,18 @@ class AsyncStore:
         return replies
 
     async def _connected(self) -> Any:
-        if self._connection is None or not self._connection.is_connected:
+        try:
+            if self._connection is None or not self._connection.is_connected:
+                await self._drop()
+                self._connection = await self._connect()
+                self._loaded.clear()
+                await self._meet(self._connection)
+            if time.monotonic() - self._checked_at > RECHECK_SECONDS:
+                await self._verify(self._connection)
+        except BaseException:
+            # A connection that was not met in full must not serve the next batch as if it had been.
             await self._drop()
-            self._connection = await self._connect()
-            self._loaded.clear()
-            await self._meet(self._connection)
-        elif time.monotonic() - self._checked_at > RECHECK_SECONDS:
-            await self._verify(self._connection)
+            raise
         return self._connection
 
     async def _connect(self) -> Any:
@@ -218,7 +229,6 @@ class AsyncStore:
         """A server life not met before has its settings verified first (C-21)."""
         replies = await self._exchange(connection, [["INFO", "server"]])
         if isinstance(replies[0], ResponseError):
-            await self._drop()
             raise translate(replies[0])
         run_id = _run_id(replies[0])
         if run_id != self._run_id:
@@ -233,13 +243,11 @@ class AsyncStore:
             self._ready = True
 
     async def _verify(self, connection: Any) -> None:
+        # Until it passes, nothing goes out: also a connection made meanwhile starts with this check (C-21).
+        self._checked_at = -math.inf
         facts = facts_from(await self._exchange(connection, COMMANDS))
         self.report = judge(facts, self.settings.redis)
-        try:
-            require(facts, self.settings.redis)
-        except StoreUnavailable:
-            await self._drop()
-            raise
+        require(facts, self.settings.redis)
         self._checked_at = time.monotonic()
 
     async def _drop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ from ledger.store.wire import StoreChanged, check_aof, is_missing_script, transl
 
 T = TypeVar("T")
 Command = Sequence[bytes | str | int]
+RECHECK_SECONDS = 10.0
+ADOPTIONS_MAX = 3
+"""A store is accepted by a person; one that changes its id again and again is not usable."""
 
 
 class SyncStore:
@@ -39,8 +43,9 @@ class SyncStore:
         self._run_id = ""
         self._opened = False
         self._lock = threading.Lock()
+        self._checking = threading.Lock()
         self.report: Report | None = None
-        self._checked_at = 0.0
+        self._checked_at = -math.inf
 
     def open(self) -> None:
         """Verifies the store's settings and agrees on its id; safe to call again.
@@ -60,8 +65,8 @@ class SyncStore:
 
     def close(self) -> None:
         """Closes all idle connections."""
-        while self._idle:
-            self._idle.pop().disconnect()
+        while (connection := self._pop_idle()) is not None:
+            connection.disconnect()
 
     def run(self, call: ScriptCall[T]) -> T:
         """Runs one call and, if it wrote, waits until the write is confirmed on disk.
@@ -74,11 +79,12 @@ class SyncStore:
         """
         if not self._opened:
             self.open()
-        try:
-            return self._once(call)
-        except StoreChanged as changed:
-            self.view.adopt(call.shard, changed.store_id)
-            return self._once(call)
+        for _ in range(ADOPTIONS_MAX):
+            try:
+                return self._once(call)
+            except StoreChanged as changed:
+                self.view.adopt(call.shard, changed.store_id)
+        raise StoreUnavailable("the store keeps changing its id", sent=False)
 
     def command(self, commands: Sequence[Command]) -> list[Any]:
         """Runs plain commands on one connection, all replies in order; for set-up and tools, not for ledger writes.
@@ -112,14 +118,21 @@ class SyncStore:
             raise StoreUnavailable("the store was not checked yet", sent=False)
         return self.report
 
+    def _recheck_if_due(self) -> None:
+        if time.monotonic() - self._checked_at <= RECHECK_SECONDS:
+            return
+        # One looks, everybody else waits for what it finds: nothing is sent on settings nobody has seen (C-21).
+        with self._checking:
+            if time.monotonic() - self._checked_at > RECHECK_SECONDS:
+                self.recheck()
+
     def _once(self, call: ScriptCall[T]) -> T:
         wait = self.settings.waits_aof
         sent = self.view.arguments(call)
         commands: list[Command] = [sent]
         if wait:
             commands.append(self.settings.aof_command())
-        if self._checked_at and time.monotonic() - self._checked_at > 10.0:
-            self.recheck()
+        self._recheck_if_due()
         connection = self._acquire()
         replies = self._exchange(connection, commands)
         if is_missing_script(replies[0]):
@@ -166,8 +179,7 @@ class SyncStore:
         return replies
 
     def _acquire(self) -> Any:
-        while self._idle:
-            connection = self._idle.pop()
+        while (connection := self._pop_idle()) is not None:
             if connection._sock is not None and not _is_stale(connection):
                 return connection
             connection.disconnect()
@@ -178,6 +190,12 @@ class SyncStore:
             connection.disconnect()
             raise
         return connection
+
+    def _pop_idle(self) -> Any:
+        try:
+            return self._idle.pop()
+        except IndexError:  # asking first would leave another thread time to take the last one
+            return None
 
     def _release(self, connection: Any) -> None:
         self._idle.append(connection)
