@@ -13,6 +13,7 @@ from ledger.errors import ConfigError
 # One line a command: its name and where the click command is.
 COMMANDS = {
     "up": "ledger.cli.up:up",
+    "demo": "ledger.cli.demo:demo",
     "doctor": "ledger.cli.doctor:doctor",
     "token": "ledger.cli.token:token",
     "sessions": "ledger.cli.sessions:sessions",
