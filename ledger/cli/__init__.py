@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 import click
@@ -28,10 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted")
-    except BrokenPipeError:
-        # The reader went away (`| head`); the interpreter would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return result if isinstance(result, int) else 0
 
 

@@ -79,7 +79,7 @@ def run(plan: Plan, *, say: Callable[[str], None], ready: Callable[[str], None])
 
     Raises LedgerError if the port stays taken for 10 s, and what EmbeddedStore.start raises.
     """
-    wait_for_port(plan.port)
+    wait_for_port(plan.port, say)
     store = EmbeddedStore(plan.data_dir) if plan.redis_url is None else None
     try:
         url = store.start() if store is not None else str(plan.redis_url)
@@ -91,9 +91,13 @@ def run(plan: Plan, *, say: Callable[[str], None], ready: Callable[[str], None])
             store.stop()
 
 
-def wait_for_port(port: int, *, seconds: float = BIND_SECONDS) -> None:
-    """Return once the loopback port can be bound; raises LedgerError if it cannot within `seconds`."""
+def wait_for_port(port: int, say: Callable[[str], None], *, seconds: float = BIND_SECONDS) -> None:
+    """Return once the loopback port can be bound; raises LedgerError if it cannot within `seconds`.
+
+    `say` is told once if it has to wait.
+    """
     end = time.monotonic() + seconds
+    told = False
     while True:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -106,6 +110,9 @@ def wait_for_port(port: int, *, seconds: float = BIND_SECONDS) -> None:
                 return
         if time.monotonic() >= end:
             raise LedgerError(f"port {port} has been in use for {seconds:g} s; free it or give another --port")
+        if not told:
+            told = True
+            say(f"port {port} is in use; waiting up to {seconds:g} s for it")
         time.sleep(0.1)
 
 

@@ -156,8 +156,12 @@ def test_without_a_socket_it_listens_on_loopback_with_a_password(folder: Path, m
 def test_a_port_can_be_asked_for(folder: Path) -> None:
     port = free_port()
     with EmbeddedStore(folder, port=port) as store:
-        assert store.url.endswith(f"@127.0.0.1:{port}/0")
+        url = store.url
+        assert url.endswith(f"@127.0.0.1:{port}/0")
         put(store, "key", "value")
+        store.kill()
+        # Clients hold the URL with its password: it outlives the server.
+        assert store.start() == url
 
 
 def test_a_taken_port_is_told_with_the_servers_own_words(folder: Path) -> None:
@@ -215,8 +219,8 @@ def test_a_server_left_behind_is_ended_before_another_starts(folder: Path) -> No
 
 
 def test_only_a_server_of_this_very_directory_is_ended(folder: Path, valkey: ValkeyProcess) -> None:
-    sleeper = subprocess.Popen(["sleep", "60"])
-    folder.mkdir()
+    (folder / "store").mkdir(parents=True)
+    sleeper = subprocess.Popen(["sleep", "60"], cwd=folder / "store")
     try:
         for text in (f"{sleeper.pid}\n", f"{valkey.pid}\n", "not a number", "", "999999999"):
             (folder / PID_FILE).write_text(text)

@@ -264,14 +264,28 @@ def test_an_unsafe_store_is_refused_before_anything_starts(up: Callable[..., Up]
     allowed.ready()
 
 
-def test_a_taken_port_is_waited_for_and_then_told() -> None:
+def test_a_port_that_is_still_taken_is_waited_for(up: Callable[..., Up]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        one = up("--workers", "0", "--port", str(port))
+        wait_until(lambda: f"port {port} is in use; waiting up to 10 s for it\n" in one.err, 20, "its complaint")
+        assert not (one.data / "store").exists()
+    assert one.ready()[-1].startswith(f"console: http://127.0.0.1:{port}/")
+
+
+def test_a_port_that_stays_taken_is_told() -> None:
+    said: list[str] = []
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(LedgerError, match=rf"^port {port} has been in use for 0\.3 s; free it or give another"):
-            wait_for_port(port, seconds=0.3)
-    wait_for_port(port, seconds=0.3)
+            wait_for_port(port, said.append, seconds=0.3)
+    assert len(said) == 1
+    wait_for_port(port, said.append, seconds=0.3)
+    assert len(said) == 1
 
 
 def test_a_store_that_is_silent_for_long_counts_as_hung(monkeypatch: pytest.MonkeyPatch) -> None:
