@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 from flask import Flask, Response, g
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException
 
 from ledger.errors import ConfigError, InvalidRequest, LedgerError, Refused, StoreUnavailable
 from service.jsonio import dump
@@ -62,9 +62,6 @@ def _on_http_error(error: HTTPException) -> Response:
     for name, value in error.get_headers():
         if name in ("Allow", "Retry-After"):
             response.headers[name] = value
-    if isinstance(error, RequestEntityTooLarge):
-        # What is left of the body is not read, so the connection cannot carry another request.
-        response.headers["Connection"] = "close"
     return response
 
 

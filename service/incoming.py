@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import gevent
 from flask import current_app, request
 from gunicorn.http.errors import ParseException
 from pydantic import BaseModel, ValidationError
@@ -19,6 +20,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
 MAX_NAME = 64
+BODY_SECONDS = 30
 
 
 def read_body(model: type[M]) -> M:
@@ -37,14 +39,16 @@ def read_bytes() -> bytes:
     """The request's body, at most `max_body_bytes`.
 
     Raises:
-        InvalidRequest: the client stopped in the middle, or its chunks are malformed.
+        InvalidRequest: the client stopped or stalled in the middle, or its chunks are malformed.
         RequestEntityTooLarge: it is larger.
     """
     most: int = current_app.config["MAX_BODY_BYTES"]
     # Werkzeug cuts a chunked body off at its own limit without a word; one byte more shows that it was too large.
     request.max_content_length = most + 1
+    stalled = InvalidRequest(f"the body did not arrive within {BODY_SECONDS} s")
     try:
-        data = request.get_data(cache=False)
+        with gevent.Timeout(BODY_SECONDS, stalled):
+            data = request.get_data(cache=False)
     except (ParseException, OSError):
         raise InvalidRequest("the body could not be read to its end") from None
     if len(data) > most:
@@ -64,6 +68,11 @@ def read_query(model: type[M]) -> M:
             raise InvalidRequest(f"{name[:MAX_NAME]}: given more than once")
         values[name] = given[0]
     return _validate(model, values)
+
+
+def path_value(name: str) -> str:
+    """A part of the path; flask-openapi hands views only what it validated itself."""
+    return str((request.view_args or {})[name])
 
 
 def choose(forms: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from ledger.tokens import Principal
 from service.auth import authorize
 from service.describe import operation
 from service.door import FrontDoor, current_door
-from service.incoming import read_body, read_query
+from service.incoming import path_value, read_body, read_query
 from service.jsonio import json_response
 from service.models import ApprovalsQuery, DecisionRequest, NoQuery
 from service.present import approval_object
@@ -52,11 +52,11 @@ def inbox() -> Response:
         problems=("not_an_approver", "not_found"),
     ),
 )
-def show(approval_id: str) -> Response:
+def show() -> Response:
     """One approval in any state."""
     principal = authorize(Role.APPROVE)
     read_query(NoQuery)
-    return json_response(approval_object(_read(current_door(), principal, approval_id)[1]))
+    return json_response(approval_object(_read(current_door(), principal)[1]))
 
 
 @api.post(
@@ -72,11 +72,11 @@ def show(approval_id: str) -> Response:
         ),
     ),
 )  # fmt: skip
-def answer(approval_id: str) -> Response:
+def answer() -> Response:
     """Decide an approval; the first decision wins."""
     door = current_door()
     try:
-        decided = _decide(door, approval_id)
+        decided = _decide(door)
     except LedgerError as error:
         door.metrics.decisions.labels(error.code).inc()
         raise
@@ -84,13 +84,13 @@ def answer(approval_id: str) -> Response:
     return json_response(approval_object(decided.approval))
 
 
-def _decide(door: FrontDoor, approval_id: str) -> Decided:
+def _decide(door: FrontDoor) -> Decided:
     principal = authorize(Role.APPROVE)
     read_query(NoQuery)
     asked = read_body(DecisionRequest)
-    shard, before = _read(door, principal, approval_id)
+    shard, before = _read(door, principal)
     decision = Decision(
-        approval_id=approval_id,
+        approval_id=before.approval_id,
         tenant=principal.tenant,
         decision=asked.decision,
         decided_by=principal.name,
@@ -127,7 +127,8 @@ def _is_asked_for(row: Approval, query: ApprovalsQuery) -> bool:
     return row.state == query.state and query.session_id in (None, row.session_id)
 
 
-def _read(door: FrontDoor, principal: Principal, approval_id: str) -> tuple[int, Approval]:
+def _read(door: FrontDoor, principal: Principal) -> tuple[int, Approval]:
+    approval_id = path_value("approval_id")
     shard = shard_of_id(approval_id, door.shards)
     rows = door.store.run(read_approval(shard, principal.tenant, approval_id)) if shard is not None else None
     if shard is None or rows is None or not rows.approvals:

@@ -14,7 +14,7 @@ from service.auth import authorize
 from service.describe import either, operation
 from service.door import FrontDoor, current_door
 from service.following import Place, get_journal, get_run, journal_frames
-from service.incoming import JSON, NDJSON, SSE, choose, last_event_id, read_bytes, read_query
+from service.incoming import JSON, NDJSON, SSE, choose, last_event_id, path_value, read_bytes, read_query
 from service.jsonio import json_response
 from service.models import EventsQuery, NoQuery
 from service.present import event_object, run_object
@@ -28,12 +28,12 @@ api = APIBlueprint("runs", __name__)
     "/api/runs/<run_id>",
     **operation(role=Role.TRIGGER, path=("run_id",), replies={200: RunReply}, problems=("not_found",)),
 )
-def show(run_id: str) -> Response:
+def show() -> Response:
     """A run's state."""
     principal = authorize(Role.TRIGGER)
     read_query(NoQuery)
     door = current_door()
-    return json_response(run_object(get_run(door, _place(door, principal, run_id))))
+    return json_response(run_object(get_run(door, _place(door, principal))))
 
 
 @api.get(
@@ -46,19 +46,19 @@ def show(run_id: str) -> Response:
         problems=("not_found", "not_acceptable", "too_many_streams"),
     ),
 )
-def events(run_id: str) -> Response:
+def events() -> Response:
     """Replay a run's journal, and tail it with follow=1. Nothing is ever run by reading."""
     principal = authorize(Role.TRIGGER)
     form = choose((JSON, NDJSON, SSE))
     query = read_query(EventsQuery)
     after, follow = last_event_id(query.after), query.follow == "1"
     door = current_door()
-    place = _place(door, principal, run_id)
+    place = _place(door, principal)
     if form == JSON:
         if follow:
             raise InvalidRequest(f"follow: needs Accept: {NDJSON} or {SSE}")
         page = get_journal(door, place, after)
-        shown = [event_object(run_id, event) for event in page.events]
+        shown = [event_object(place.run_id, event) for event in page.events]
         return json_response({"events": shown, "next": after + len(shown)})
     get_journal(door, place, after)  # what is unknown or away is told before the stream begins
     closing = "done" if form == NDJSON else "run_completed"
@@ -75,13 +75,13 @@ def events(run_id: str) -> Response:
         problems=("not_found", "run_ended"),
     ),
 )
-def cancel(run_id: str) -> Response:
+def cancel() -> Response:
     """Cancel a run: 200 `cancelled`, 202 `cancelling` while a call is out."""
     principal = authorize(Role.TRIGGER)
     read_query(NoQuery)
     read_bytes()  # a cancel has no body; one that is sent is bounded like any other and not looked at
     door = current_door()
-    place = _place(door, principal, run_id)
+    place = _place(door, principal)
     reply = door.write(cancel_run(place.shard, place.run_id, place.tenant))
     door.wake(reply.wake)
     if reply.run is None:
@@ -91,7 +91,8 @@ def cancel(run_id: str) -> Response:
     return json_response(run_object(reply.run, shown_as=reply.answer), 200 if reply.answer == "cancelled" else 202)
 
 
-def _place(door: FrontDoor, principal: Principal, run_id: str) -> Place:
+def _place(door: FrontDoor, principal: Principal) -> Place:
+    run_id = path_value("run_id")
     shard = shard_of_id(run_id, door.shards)
     if shard is None:
         raise Refused("no such run", code="not_found")
