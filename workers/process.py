@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import structlog
@@ -20,6 +21,7 @@ log = structlog.get_logger(__name__)
 
 RQ_RETRY_SECONDS = 1.0
 STOPPED_AT_ONCE = 143
+LEAVE_SECONDS = 5.0
 
 
 def run_worker(config: Config, url: str) -> int:
@@ -33,7 +35,7 @@ def run_worker(config: Config, url: str) -> int:
     for name, handler in plugins.native_tools.items():
         native.register(name, handler)
     waker = RqWaker(url)
-    runtime = WorkerRuntime(config, plugins.policy, native, waker, failed=interrupt_main_thread)
+    runtime = WorkerRuntime(config, plugins.policy, native, waker, ended=_leave_soon)
     jobs.bind(runtime.look, waker.pass_on)
     stop = _Stop(runtime)
     on_signals(first_stop=stop.warm, second_stop=stop.now, interrupted=stop.end_jobs)
@@ -45,6 +47,15 @@ def run_worker(config: Config, url: str) -> int:
         pass
     log.info("worker_stopped", failed=runtime.failed)
     return 1 if runtime.failed else 0
+
+
+def _leave_soon(failed: bool) -> None:
+    """Without its loop this process is of no use, and RQ may hang for minutes on a store that does not answer."""
+    if failed:
+        interrupt_main_thread()
+    leave = threading.Timer(LEAVE_SECONDS, os._exit, [int(failed)])
+    leave.daemon = True
+    leave.start()
 
 
 class _Stop:

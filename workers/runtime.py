@@ -43,13 +43,13 @@ class WorkerRuntime:
         native: NativeTools,
         waker: Waker,
         *,
-        failed: Callable[[], None] = lambda: None,
+        ended: Callable[[bool], None] = lambda failed: None,
     ) -> None:
-        """`failed` is called in the loop's thread if the loop ends by an error after `start`."""
+        """`ended` is called in the loop's thread when a loop that was started has ended, by an error or not."""
         self._config = config
         self._policy = policy
         self._native = native
-        self._on_failure = failed
+        self._ended = ended
         self._waker = waker
         self._thread = threading.Thread(target=self._main, name="worker-loop", daemon=True)
         self._started = threading.Event()
@@ -107,8 +107,9 @@ class WorkerRuntime:
             self._failure = error
             if self._started.is_set():
                 log.error("loop_failed", error=type(error).__name__)
-                self._on_failure()
         finally:
+            if self._started.is_set():
+                self._ended(self.failed)
             self._started.set()
 
     async def _run(self) -> None:
