@@ -71,10 +71,9 @@ end
 local rows = {}
 for _, pair in ipairs(taken) do
   local ok, work = pcall(first_work, pair[1], pair[2])
-  if not ok and is_refusal(work, 'STALE_STEP', 'ATTEMPT_VOIDED') then
-    work = nil
-  elseif not ok then
-    work = { k = 'unreadable' }
+  if not ok then
+    local went_on = caught_code(work) == 'STALE_STEP' or caught_code(work) == 'ATTEMPT_VOIDED'
+    work = not went_on and { k = 'unreadable' }
   end
   if work then
     rows[#rows + 1] = { pair[1], pair[2], redis.call('ZSCORE', K.owned, pair[1]) or '0', cmsgpack.pack(work) }

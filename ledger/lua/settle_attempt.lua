@@ -5,7 +5,7 @@
 --   mutation (raw; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON, refusal
 --   code shown to the caller, begin next, step, policy digest, begin policy, yield if others wait
 -- Reply: {n, 'settled'|'repeated'|'late'|'kept', record JSON or '', revision, packed work or '', next refusal or ''}
---   next refusal: an error code of begin_next, or UNREADABLE when the next record cannot be read
+--   next refusal: an error code of begin_next, FORMAT_TOO_NEW or UNREADABLE when the next record cannot be read
 --   late: the session had been reclaimed and the first-hand report won; kept: someone reconciled in between, the report
 --   is kept as evidence and changes nothing
 -- Errors: STORE_WENT_BACK STORE_CHANGED ATTEMPT_MISMATCH
@@ -77,7 +77,7 @@ local function begin_more()
   if not owned then return cmsgpack.pack(gave_up(S, q.tk, q.st) or { k = 'lost' }), '' end
   local ok, answer = pcall(continue_session, S, q, now)
   if ok then return cmsgpack.pack(answer), '' end
-  return '', string.match(type(answer) == 'table' and answer.err or '', '^([A-Z_]+) ') or 'UNREADABLE'
+  return '', caught_code(answer) or 'UNREADABLE'
 end
 
 if q.m then settle_mutation() else settle_unprotected() end

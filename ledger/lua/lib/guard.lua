@@ -5,13 +5,10 @@ local function refuse(code, detail)
   error({ err = code .. ' ' .. (detail or '') })
 end
 
--- Whether what a pcall caught is one of our own refusals with one of these codes.
-local function is_refusal(caught, ...)
-  local code = type(caught) == 'table' and string.match(caught.err or '', '^%S+')
-  for _, wanted in ipairs({ ... }) do
-    if code == wanted then return true end
-  end
-  return false
+-- The code of what a pcall caught: a table in Redis, its text in Valkey; nil for an error that is none of ours.
+local function caught_code(caught)
+  local text = type(caught) == 'table' and caught.err or caught
+  return type(text) == 'string' and string.match(text, '^([A-Z_]+) ') or nil
 end
 
 -- Refusing on a foreign store id or a lower counter is itself remembered, so that every process stops.
