@@ -20,7 +20,7 @@ from redis.retry import Retry
 log = structlog.get_logger(__name__)
 
 TICK_SECONDS = 1.0
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.2
 CONNECT_SECONDS = 2.0
 MIN_BACKOFF, MAX_BACKOFF = 0.1, 2.0
 
