@@ -83,7 +83,8 @@ def test_a_full_pipe_is_waited_for_and_the_last_check_asked_again(tmp_path: Path
             full = {"text": "x" * 200_000}
             half = asyncio.create_task(router.call("mcp__fake__ok", full, call_context(1.0)))
             late = asyncio.create_task(router.call("mcp__fake__ok", {}, call_context(0.5, last_check=last_check)))
-            assert (await late).verdict is Verdict.NOT_EXECUTED
+            refused = await late
+            assert (refused.verdict, refused.reason) == (Verdict.NOT_EXECUTED, "pre_dispatch_deadline")
             # Its first bytes are in the pipe; nobody can prove what the server makes of them.
             assert (await half).verdict is Verdict.OUTCOME_UNKNOWN
             assert (await stuck).verdict is Verdict.OUTCOME_UNKNOWN

@@ -121,6 +121,15 @@ def test_a_refused_connection_is_not_executed(fake: FakeServer) -> None:
 
 
 @pytest.mark.proves("C-56")
+def test_an_endpoint_that_redirects_is_refused_before_any_call(fake: FakeServer) -> None:
+    """The SDK would follow it, and POST each call twice."""
+    config = fake.http().model_copy(update={"url": f"http://127.0.0.1:{fake.port}/moved"})
+    reply = call_one(config, "ok")
+    assert (reply.verdict, reply.detail) == (Verdict.NOT_EXECUTED, "fake: HTTP status 307")
+    assert fake.effects() == 0
+
+
+@pytest.mark.proves("C-56")
 def test_a_server_that_restarted_between_calls_is_found_again(fake: FakeServer) -> None:
     """The refused POST moved no byte, so the call may go to the next session."""
 

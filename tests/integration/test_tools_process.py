@@ -44,7 +44,6 @@ def killed_worker(fake: FakeServer, tool: str, **arguments: object) -> float:
     return time.monotonic()
 
 
-@pytest.mark.proves("C-56")
 @pytest.mark.parametrize(
     "settings",
     [{}, {"ignore_eof": True, "ignore_term": True, "child": True}],

@@ -111,7 +111,6 @@ def test_doctor_lists_tools_and_names_what_is_wrong(tmp_path: Path, monkeypatch:
     assert "NO_SUCH_TOKEN" in details["g"]
 
 
-@pytest.mark.proves("C-06")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("tool", ["ok", "surrogate", "invalid_utf8", "bad_content", "error_32602", "drop"])
 def test_no_arguments_and_no_replies_in_any_log(

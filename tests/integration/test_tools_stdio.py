@@ -99,7 +99,7 @@ def test_a_server_that_dies_of_the_newest_handshake_is_asked_the_older_one(tmp_p
 
 
 @pytest.mark.proves("C-56")
-@pytest.mark.parametrize("tool", ["exit", "invalid_utf8", "huge_read"])
+@pytest.mark.parametrize("tool", ["exit", "closes_output", "invalid_utf8", "huge_read"])
 def test_after_a_lost_connection_the_next_call_gets_a_fresh_server(tmp_path: Path, tool: str) -> None:
     fake = FakeServer(tmp_path)
 

@@ -15,6 +15,7 @@ fsynced before the answer, so a test counts what really happened. Settings are o
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -182,6 +183,11 @@ def answer(request: Message) -> None:
     emit(response(request, request["params"]["name"]))
 
 
+def closes_output(request: Message) -> None:
+    os.close(1)
+    time.sleep(3600)
+
+
 def stops_reading(request: Message) -> None:
     time.sleep(3600)
 
@@ -202,6 +208,7 @@ STDIO_TOOLS: dict[str, Callable[[Message], None]] = {
     "asks": asks,
     "changes_list": changes_list,
     "slow": answer,
+    "closes_output": closes_output,
     "stops_reading": stops_reading,
 }
 
@@ -253,6 +260,10 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
+        if self.path == "/moved":
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send(307, b"", {"Location": "/mcp"})
+            return
         text = self.rfile.read(int(self.headers["Content-Length"])).decode()
         message = json.loads(text)
         note("received", method=message.get("method"), session=self.headers.get("Mcp-Session-Id"))
@@ -289,8 +300,10 @@ class Handler(BaseHTTPRequestHandler):
         else:
             if tool == "http_late":
                 time.sleep(request["params"]["arguments"]["seconds"])
-            encoding = {"Content-Encoding": "gzip"} if tool == "gzip" else {}
-            self.send(200, response(request, tool), {"Content-Type": "application/json", **encoding})
+            body, headers = response(request, tool), {"Content-Type": "application/json"}
+            if tool == "gzip":
+                body, headers = gzip.compress(body), {**headers, "Content-Encoding": "gzip"}
+            self.send(200, body, headers)
 
     def stream(self, request: Message, tool: str) -> None:
         Handler.waiting = request

@@ -71,7 +71,7 @@ class OncePerCall(httpx2.AsyncBaseTransport):
             return httpx2.Response(503)
         if dispatch is not None and response.status_code != 200:
             self._health.fail(f"HTTP status {response.status_code}")
-        elif response.status_code >= 400:
+        elif response.status_code >= 300:
             self._health.problem = f"HTTP status {response.status_code}"
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()

@@ -22,7 +22,7 @@ from workers.tools.results import (
     not_executed,
     unknown,
 )
-from workers.tools.waiting import CallCancelled, finished, within
+from workers.tools.waiting import CallCancelled, acquire, finished
 
 KEEP_BYTES = 1_048_576
 
@@ -100,6 +100,9 @@ class NativeTools:
 
     async def call(self, tool: str, arguments: dict[str, Any], context: CallContext) -> ToolReply:
         """Enter the handler at most once; an exception or unconfirmed failure proves nothing (section 4)."""
+        reason = context.stopped()
+        if reason is not None:
+            return not_executed(reason)
         handler = self._handlers[tool]
         dispatch = Dispatch(arguments, context.last_check)
         ctx = ToolContext(tool, context)
@@ -112,7 +115,7 @@ class NativeTools:
         except CallCancelled:
             return not_executed(CANCELLED)
         try:
-            if not await finished(work, context) and context.cancel.is_set():
+            if not await finished(work, context) and context.cancel.is_set() and dispatch.handed_over:
                 wait = min(self._drain_seconds, max(context.remaining(), 0.0))
                 await asyncio.wait({work}, timeout=wait)
         finally:
@@ -123,14 +126,8 @@ class NativeTools:
     async def _begin(self, handler: Handler, dispatch: Dispatch, ctx: ToolContext) -> asyncio.Future[ToolReply]:
         if inspect.iscoroutinefunction(handler):
             return asyncio.create_task(_enter(handler, dispatch, ctx))
-        if self._pool.slots.locked():
-            await within(self._pool.slots.acquire(), ctx.call)
-        else:
-            await self._pool.slots.acquire()
+        await acquire(self._pool.slots, ctx.call)
         try:
-            reason = ctx.call.stopped()
-            if reason is not None:
-                dispatch.abandon(reason)
             dispatch.hand_over()
         except BaseException:
             self._pool.slots.release()

@@ -1,4 +1,4 @@
-"""The SDK's dispatcher, with an id that can be cancelled by name, exact arguments, and the raw result."""
+"""The SDK's dispatcher, with an id for the call that can be cancelled by name, and its result kept as it came."""
 
 from __future__ import annotations
 
@@ -39,6 +39,5 @@ class OneCallDispatcher(JSONRPCDispatcher):
         options: CallOptions = {**(opts or {}), "request_id": dispatch.request_id}
         # We cancel by ourselves, before the waiter is gone, so that a late result can still be drained.
         options["cancel_on_abandon"] = False
-        exact = {**(params or {}), "arguments": dispatch.arguments}
-        dispatch.raw = await super().send_raw_request(method, exact, options)
+        dispatch.raw = await super().send_raw_request(method, params, options)
         return dispatch.raw

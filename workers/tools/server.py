@@ -31,7 +31,7 @@ from workers.tools.results import (
     unknown,
 )
 from workers.tools.stdio import open_stdio
-from workers.tools.waiting import CallCancelled, finished, within
+from workers.tools.waiting import CallCancelled, acquire, finished, within
 
 # Opening is tried again while it fails fast: a server that restarts must not cost a person a second approval.
 RETRY_DELAYS = (0.1, 0.5)
@@ -80,10 +80,7 @@ class McpServer:
 
     @asynccontextmanager
     async def _slot(self, context: CallContext) -> AsyncIterator[None]:
-        if self._slots.locked():
-            await within(self._slots.acquire(), context)
-        else:
-            await self._slots.acquire()
+        await acquire(self._slots, context)
         try:
             yield
         finally:

@@ -31,6 +31,22 @@ async def finished(task: asyncio.Future[Any], context: CallContext) -> bool:
     return task.done()
 
 
+async def acquire(slots: asyncio.Semaphore, context: CallContext) -> None:
+    """Take a slot. Raises as `within` does; a slot that comes too late is given back."""
+    if not slots.locked():
+        await slots.acquire()
+        return
+    task = asyncio.create_task(slots.acquire())
+    taken = False
+    try:
+        taken = await finished(task, context)
+    finally:
+        if not taken and not task.cancel():
+            slots.release()
+    if not taken:
+        raise _ended(context)
+
+
 async def within(work: Coroutine[Any, Any, T], context: CallContext) -> T:
     """The result of `work`, which is given up at the deadline or cancellation.
 
@@ -42,6 +58,8 @@ async def within(work: Coroutine[Any, Any, T], context: CallContext) -> T:
             return task.result()
     finally:
         task.cancel()
-    if context.cancel.is_set():
-        raise CallCancelled
-    raise MCPExecutionTimeout(dispatched=False)
+    raise _ended(context)
+
+
+def _ended(context: CallContext) -> Exception:
+    return CallCancelled() if context.cancel.is_set() else MCPExecutionTimeout(dispatched=False)

@@ -17,10 +17,11 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from ledger.strict_json import MAX_INTEGER_DIGITS
+
 LIST_CHANGED = "notifications/tools/list_changed"
-# Deeper containers of a reply are emptied before it is parsed; content of that depth is withheld anyway.
+# Far beyond the depth at which content is withheld, far below the one at which Python's parser gives up.
 _PARSED_DEPTH = 200
-_DIGITS = 4300
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
@@ -65,17 +66,19 @@ def _fields(line: bytes) -> dict[str, Any] | None:
 def _loads(text: str) -> Any:
     try:
         return json.loads(text)
-    except RecursionError:
-        return json.loads(_pruned(text))
     except json.JSONDecodeError:
         raise
-    except ValueError:
-        # An integer beyond what CPython converts; as NaN it gets the content withheld and nothing else.
-        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else float("nan"))
+    except (RecursionError, ValueError):
+        # Content beyond what Python parses becomes NaN, which gets it withheld and changes nothing else.
+        return json.loads(_pruned(text), parse_int=_integer)
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= MAX_INTEGER_DIGITS else float("nan")
 
 
 def _pruned(text: str) -> str:
-    """`text` with every container deeper than `_PARSED_DEPTH` emptied into a NaN beside nothing."""
+    """`text` with NaN in place of every container deeper than `_PARSED_DEPTH`."""
     kept: list[str] = []
     depth = start = 0
     for token in _TOKENS.finditer(text):
