@@ -45,7 +45,10 @@ class AdmissionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a host hands in. `content` is what a redelivery must repeat: see `identity.content_digest`."""
+    """What a host hands in. `content` is what a redelivery must repeat: see `identity.content_digest`.
+
+    A handler run names its `handler`, has no `calls`, and `input_json` from `handlers.handler_input`.
+    """
 
     tenant: str
     session_id: str
@@ -58,6 +61,7 @@ class Delivery:
     on_error: Literal["stop", "continue"] = "stop"
     logical_turn_id: str | None = None
     handler: str | None = None
+    input_json: str | None = None
     deadline_ms: int | None = None
     traceparent: str | None = None
 
@@ -114,6 +118,7 @@ def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> 
         "jr": limits.journal_ms,
         "in": limits.inactivity_ms,
         "tp": delivery.traceparent,
+        "tx": delivery.input_json,
     }
     if delivery.delivery_id is None:
         request["lk"] = _coalescing_key(delivery, content)

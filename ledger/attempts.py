@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ledger.handlers import HandlerOffer, HandlerStart
 from ledger.states import MutationStatus
 from ledger.store.call import ScriptCall
 from ledger.store.codec import pack, raw, unpack
@@ -13,7 +14,10 @@ from ledger.store.codec import pack, raw, unpack
 
 @dataclass(frozen=True, slots=True)
 class BeginPolicy:
-    """What begin needs from the configuration; milliseconds. `execution_ms` None: no budget is registered (C-52)."""
+    """What begin needs from the configuration; milliseconds. `execution_ms` None: no budget is registered (C-52).
+
+    `budget_ceiling_ms` bounds a handler run from its admission once it makes an eligible call (C-50).
+    """
 
     digest: str
     tool_timeout_ms: int
@@ -22,6 +26,7 @@ class BeginPolicy:
     wrap_up_ms: int
     tombstone_ms: int
     execution_ms: int | None = None
+    budget_ceiling_ms: int | None = None
 
     @property
     def packed(self) -> dict[str, int | None]:
@@ -32,6 +37,7 @@ class BeginPolicy:
             "le": self.lease_ms,
             "wr": self.wrap_up_ms,
             "ex": self.execution_ms,
+            "bc": self.budget_ceiling_ms,
             "tb": self.tombstone_ms,
         }
 
@@ -99,7 +105,17 @@ class Nothing:
     why: Literal["released", "yielded", "lost", "again", "unreadable", "stopped"]
 
 
-Work = Begun | PolicyCheck | Nothing
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Nothing to begin now, but the session stays owned: handlers live in it, or wait for a place to start (C-31).
+
+    `news` is the number that renewals of the session carry now; another one says that something changed.
+    """
+
+    news: int
+
+
+Work = Begun | PolicyCheck | HandlerStart | Parked | Nothing
 
 
 def read_work(packed: bytes) -> Work:
@@ -128,6 +144,10 @@ def read_work(packed: bytes) -> Work:
             )
         case "check":
             return PolicyCheck(w["run"], w["i"], w["tl"], bool(w["pr"]), w["lv"] or None)
+        case "handler":
+            return HandlerStart.read(w)
+        case "parked":
+            return Parked(w["w"])
         case why:
             return Nothing(why)
 
@@ -153,8 +173,12 @@ def begin_next(
     *,
     yield_if_others: bool = False,
     reprotected: Reprotected | None = None,
+    offer: HandlerOffer | None = None,
+    only_live: bool = False,
 ) -> ScriptCall[Work]:
-    """Begins the session's next call, or gives the session up.
+    """Begins the session's next call or one of the handlers that `offer` has room for, or gives the session up.
+
+    `only_live`: nothing but calls that handlers of this owner asked for, as at a warm stop (C-34).
 
     Raises when run, Refused with: lease_lost, stale_step, attempt_voided.
     """
@@ -165,6 +189,8 @@ def begin_next(
         "pd": policy.digest,
         "pol": policy.packed,
         "yd": yield_if_others or None,
+        "hd": offer.packed if offer else None,
+        "ol": only_live or None,
     }
     if reprotected is not None:
         request["ap"] = reprotected.approval_id
@@ -214,8 +240,10 @@ def settle_attempt(
     next_step: int | None,
     policy: BeginPolicy,
     yield_if_others: bool = False,
+    offer: HandlerOffer | None = None,
+    only_live: bool = False,
 ) -> ScriptCall[Settled]:
-    """Settles an attempt and, with `next_step`, begins the next call in the same step (C-24).
+    """Settles an attempt and, with `next_step`, begins the next call in the same step as `begin_next` would (C-24).
 
     Raises when run, Refused with attempt_mismatch: the entry belongs to another attempt, or the session is gone.
     """
@@ -232,6 +260,8 @@ def settle_attempt(
         "pd": policy.digest,
         "pol": policy.packed,
         "yd": yield_if_others or None,
+        "hd": offer.packed if offer else None,
+        "ol": only_live or None,
     }
     if begun.protected:
         request["t"], request["m"] = begun.turn, begun.mutation

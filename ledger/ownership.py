@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.attempts import BeginPolicy, Work, read_work
+from ledger.handlers import HandlerOffer
 from ledger.store.call import ScriptCall
 from ledger.store.codec import pack
 
@@ -29,11 +30,18 @@ class ClaimReply:
 
 
 def claim_sessions(
-    shard: int, nonce: str, most: int, policy: BeginPolicy, *, awake: bool = True
+    shard: int,
+    nonce: str,
+    most: int,
+    policy: BeginPolicy,
+    *,
+    awake: bool = True,
+    offer: HandlerOffer | None = None,
 ) -> ScriptCall[ClaimReply]:
     """Claims up to `most` ready sessions and begins the first call in each; the same nonce gets the same answer.
 
-    `awake` also promises to look again within 2 s. `most` 0 only promises.
+    `awake` also promises to look again within 2 s. `most` 0 only promises. `offer` bounds the handlers that all these
+    sessions together start.
     """
     request = {
         "no": nonce,
@@ -42,6 +50,7 @@ def claim_sessions(
         "pd": policy.digest,
         "pol": policy.packed,
         "aw": awake or None,
+        "hd": offer.packed if offer else None,
     }
 
     def decode(reply: list[Any]) -> ClaimReply:
@@ -53,10 +62,14 @@ def claim_sessions(
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Answer for one session: `held` False when another owner has it; `cancel` when its run was cancelled."""
+    """Answer for one session: `held` False when another owner has it; `cancel` when its run was cancelled.
+
+    `news` counts what an owner that waits should look at; None until it was told to wait or given a handler (C-31).
+    """
 
     held: bool
     cancel: bool
+    news: int | None = None
 
 
 def renew_leases(shard: int, rows: Sequence[tuple[str, str]], lease_ms: int) -> ScriptCall[tuple[Renewal, ...]]:
@@ -64,7 +77,8 @@ def renew_leases(shard: int, rows: Sequence[tuple[str, str]], lease_ms: int) -> 
 
     def decode(reply: list[Any]) -> tuple[Renewal, ...]:
         flat = reply[1]
-        return tuple(Renewal(flat[i] > 0, bool(flat[i + 1])) for i in range(0, len(flat), 2))
+        rows = (flat[i : i + 3] for i in range(0, len(flat), 3))
+        return tuple(Renewal(ends > 0, bool(cancel), news if news >= 0 else None) for ends, cancel, news in rows)
 
     return ScriptCall.of("renew_leases", shard, pack({"le": lease_ms, "rows": rows}), decode=decode)
 

@@ -140,7 +140,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as its callers may see it. `journal_length` is the cursor to read events from."""
+    """A run as its callers may see it. `journal_length` is the cursor to read events from.
+
+    `narration` is what a handler returned, None before that and for a plan.
+    """
 
     run_id: str
     tenant: str
@@ -155,6 +158,7 @@ class Run:
     logical_turn_id: str | None
     journal_length: int
     handler: str | None
+    narration: Any
     calls: tuple[Call, ...]
 
     @classmethod
@@ -164,7 +168,8 @@ class Run:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         m, s = unpack_record(fields[b"m"]), unpack_record(fields[b"s"])
         turn_id = turn.decode() or None
-        calls = tuple(_call(i, fields, entries[i], turn_id) for i in range(m["co"]))
+        # A handler run's calls are counted in its state: they come one by one.
+        calls = tuple(_call(i, fields, entries[i], turn_id) for i in range(s.get("co", m["co"])))
         return cls(
             run_id=run_id.decode(),
             tenant=m["tn"],
@@ -179,6 +184,7 @@ class Run:
             logical_turn_id=turn_id,
             journal_length=length,
             handler=m.get("h"),
+            narration=json.loads(fields[b"nr"]) if b"nr" in fields else None,
             calls=calls,
         )
 

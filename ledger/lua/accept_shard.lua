@@ -14,6 +14,7 @@
 --!include entry
 --!include outcome
 --!include run
+--!include handler
 --!include report
 local seq_key, new_id, most = KEYS[1], ARGV[1], tonumber(ARGV[2])
 
@@ -37,6 +38,7 @@ local function end_queued_runs(sid)
   local S = load_session(sid)
   if S then
     abandon_current(S, now)
+    for _, live in ipairs({ unpack(S.live) }) do end_live(S, live.r) end
     disown(S)
     for _, run in ipairs(redis.call('ZRANGE', K.queue(sid), 0, most - ended - 1)) do
       end_live(S, run)

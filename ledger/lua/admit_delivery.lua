@@ -5,7 +5,7 @@
 --   tenant, session id, sid, agent, user, principal, delivery identity (raw), delivery id, made here (no id given),
 --   content digest (raw), run id, nonce for a new session, kind, handler, on_error, ceiling ms from now, session
 --   clock ms, approval timeout ms, policy digest, turn id to continue, calls, limits {q p}, tombstone member and life ms,
---   coalescing digest (raw, absent with a delivery id), journal life ms, inactivity ms, traceparent, text/input JSON
+--   coalescing digest (raw, absent with a delivery id), journal life ms, inactivity ms, traceparent, text and input JSON of a handler run
 --   a call: {t m a pr lv ru ap el}: tool, mutation (raw), arguments JSON, protected, level, rule, approval id, eligible
 -- Reply: {n, 'new'|'attached'|'redelivered', wake 0|1, view}
 -- Errors: STORE_WENT_BACK STORE_CHANGED DELIVERY_RETIRED DELIVERY_MISMATCH LOGICAL_TURN_UNAVAILABLE DELIVERY_LIMIT
@@ -41,7 +41,7 @@ if S and expired(S, now) then
   outlived, S, known = S, nil, nil
 end
 if not S then
-  S = { sid = q.sid, key = K.session(q.sid), fresh = true,
+  S = { sid = q.sid, key = K.session(q.sid), fresh = true, live = {},
         meta = { tn = q.tn, s = q.s, no = q.no, at = now, tc = 0, an = 0, lm = now, ia = q['in'], lv = 0, ts = {} } }
 end
 
@@ -126,7 +126,7 @@ local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = 
            g = S.meta.g, k = q.k, h = q.h, oe = q.oe, ce = ceiling, ss = q.ss, pd = q.pd, ta = turn_no,
            co = #q.calls, tb = q.tb, jr = q.jr, lk = q.lk, tp = q.tp, at = now,
            hw = known and 'redelivered' or 'new' },
-  state = { st = 'queued', i = 0, t = turn_no, su = 0 } }
+  state = { st = 'queued', i = 0, t = turn_no, su = 0, co = q.k == 'handler' and 0 or nil } }
 journal_add(R, { e = 'run_started' })
 
 local arguments, expires = {}, math.min(now + q.ap, ceiling)
@@ -176,7 +176,7 @@ if q.lk then redis.call('HSET', S.key, 'l' .. q.lk, q.run) end
 redis.call('ZADD', K.sessions(q.tn), now, q.sid)
 redis.call('ZADD', K.expiry, S.meta.lm + S.meta.ia, q.sid)
 redis.call('HSET', R.key, 'm', pack(R.meta))
-if q.tx then redis.call('HSET', R.key, 'tx', q.tx) end
+if q.tx then redis.call('HSET', K.args(q.sid), q.run .. ':in', q.tx) end
 if turn then
   turn.lv = turn.lv + 1
   if not known then table.insert(turn.d, q.d) end

@@ -30,7 +30,7 @@ end
 R.state.cx = true
 redis.call('HSET', R.key, 'cx', '1')
 local begun = false
-for i = R.state.i, R.meta.co - 1 do
+for i = R.state.i, call_count(R) - 1 do
   local status = call_of(R, i).st
   if status == 'g' then begun = true elseif not ENDED[status] then end_call(R, i, 'k') end
 end

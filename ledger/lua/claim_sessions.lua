@@ -1,8 +1,8 @@
 -- Claims ready sessions of one shard for one worker and begins the first call in each (C-30, C-31).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {no mx le pd pol aw}: claimer's nonce, most sessions, lease ms, policy digest, begin policy,
---   whether to promise to look again within 2 s
+-- ARGV[3] packed request {no mx le pd pol aw hd}: claimer's nonce, most sessions, lease ms, policy digest, begin
+--   policy, whether to promise to look again within 2 s, what handlers may be started in all
 -- Reply: {n or -1, ready left, {{sid, owner token, lease end ms, packed work}, ...}}
 --   work as begin_next answers it, or k = unreadable: a newer version wrote in this session, it is tried again when the
 --   lease ends
@@ -19,6 +19,7 @@
 --!include outcome
 --!include run
 --!include retire
+--!include handler
 --!include begin
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
@@ -39,7 +40,7 @@ end
 -- What the session's first step is, or was when the claim is repeated; nil when its owner went on or lost it since.
 local function first_work(sid, token)
   local S = load_session(sid)
-  local request = { tk = token, st = 1, pd = q.pd, pol = q.pol }
+  local request = { tk = token, st = 1, pd = q.pd, pol = q.pol, hd = q.hd }
   if S and S.owner == token then return continue_session(S, request, now) end
   return S and gave_up(S, token, 1)
 end

@@ -56,7 +56,7 @@ count_asked(approval.sid, -1)
 local call = call_of(R, approval.i)
 journal_add(R, { e = 'approval_decided', i = approval.i, m = call.m, ap = q.id, x = wanted })
 if wanted == 'approved' then
-  call.st, call.hd = 'q', true
+  call.st, call.hd, call.da = 'q', true, is_handler(R) and now or nil
   touch(R, approval.i)
 else
   end_call(R, approval.i, 'd')

@@ -14,6 +14,7 @@
 --!include entry
 --!include outcome
 --!include run
+--!include handler
 --!include report
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 

@@ -2,7 +2,8 @@
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
 -- ARGV[3] packed request {le rows}: lease ms, rows {sid, owner token}
--- Reply: {n, {lease end or 0 when lost, cancel asked 0|1, ...}} two values a row, in the rows' order
+-- Reply: {n, {lease end or 0 when lost, cancel asked 0|1, news or -1, ...}} three values a row, in the rows' order; news
+--   is counted once an owner was answered `parked` or `handler`
 -- Errors: STORE_WENT_BACK STORE_CHANGED
 -- Guarantees: a lease that another owner holds is never extended; one session that cannot be read costs no other lease.
 --!include guard
@@ -17,13 +18,14 @@ local answers = {}
 for _, row in ipairs(q.rows) do
   local ok, S = pcall(load_session, row[1])
   if not ok then S = nil end
-  local ends, cancelled = 0, 0
+  local ends, cancelled, news = 0, 0, -1
   if S and S.owner == row[2] then
-    ends = now + q.le
+    ends, news = now + q.le, tonumber(S.news or -1)
     redis.call('ZADD', K.owned, ends, row[1])
     if S.current and redis.call('HEXISTS', K.run(S.current.r), 'cx') == 1 then cancelled = 1 end
   end
   answers[#answers + 1] = ends
   answers[#answers + 1] = cancelled
+  answers[#answers + 1] = news
 end
 return { raise_seq(seq_key), answers }

@@ -1,9 +1,10 @@
 -- Settles one attempt and, when asked and still the owner, begins the session's next call in the same step (C-24).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {sid tk at r i t m v rs res cd nx st pd pol yd}: sid, owner token, attempt, run, call, turn number,
+-- ARGV[3] packed request {sid tk at r i t m v rs res cd nx st pd pol yd hd ol}: sid, owner token, attempt, run, call, turn number,
 --   mutation (raw; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON, refusal
---   code shown to the caller, begin next, step, policy digest, begin policy, yield if others wait
+--   code shown to the caller, begin next, step, policy digest, begin policy, yield if others wait, handlers
+--   to start, only calls of live handlers (see begin_next)
 -- Reply: {n, 'settled'|'repeated'|'late'|'kept', record JSON or '', revision, packed work or '', next refusal or ''}
 --   next refusal: an error code of begin_next, FORMAT_TOO_NEW or UNREADABLE when the next record cannot be read
 --   late: the session had been reclaimed and the first-hand report won; kept: someone reconciled in between, the report
@@ -20,6 +21,7 @@
 --!include outcome
 --!include run
 --!include retire
+--!include handler
 --!include begin
 --!include report
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])

@@ -16,6 +16,7 @@
 --!include outcome
 --!include run
 --!include expire
+--!include handler
 --!include report
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 

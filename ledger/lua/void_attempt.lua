@@ -16,6 +16,7 @@
 --!include outcome
 --!include run
 --!include retire
+--!include handler
 --!include begin
 --!include report
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
@@ -27,7 +28,10 @@ if not S then refuse('LEASE_LOST', 'the session is gone') end
 local repeated = check_step(S, q.tk, q.st, 'v')
 local current = repeated and S.voided or S.current
 if not current or current.at ~= q.at then
-  if not repeated then redis.call('HSET', S.key, 'p', q.st .. 'v') end
+  if not repeated then
+    redis.call('HSET', S.key, 'p', q.st .. 'v')
+    unstart_handler(S, tonumber(string.match(q.at, '%d+$')), now)
+  end
   return { raise_seq(seq_key), repeated and 'repeated' or 'nothing', '', 0, '', 0 }
 end
 

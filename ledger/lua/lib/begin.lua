@@ -1,9 +1,9 @@
 -- Begin: every check and the intent in one atomic step (C-13, C-30, C-60, C-63, C-70). Needs guard, keys, pack,
--- session, ready, journal, entry, outcome, run, retire.
+-- session, ready, journal, entry, outcome, run, retire, handler.
 --
--- `q` is the owner's request: tk owner token, st step, pd policy digest, pol {to dr le wr ex tb} in ms
--- (tool timeout, drain, lease, wrap-up, budget execution, tombstone life), pp optional {run i pr lv} re-resolved
--- protection.
+-- `q` is the owner's request: tk owner token, st step, pd policy digest, pol {to dr le wr ex bc tb} in ms
+-- (tool timeout, drain, lease, wrap-up, budget execution and its ceiling, tombstone life), pp optional {run i pr lv}
+-- re-resolved protection, hd what handlers may be started (see handler.lua), ol only calls of handlers that live.
 
 local MUTATIONS_MAX = 32
 
@@ -34,10 +34,12 @@ end
 -- person approved: a fresh allowance inside the ceiling less wrap-up and drain (C-52).
 local function call_deadline(R, call, pol)
   if pol.ex and call.el and call.hd then
-    return math.min(R.now + pol.ex, R.meta.ce - pol.wr - pol.dr)
+    -- A handler waits for the answer, so its allowance runs from then; a plan's from now. Admission could not know
+    -- that a handler would make an eligible call, so the budget's own ceiling holds from here on (C-50).
+    local ceiling = is_handler(R) and math.min(R.meta.ce, R.meta.at + (pol.bc or math.huge)) or R.meta.ce
+    return math.min((is_handler(R) and call.da or R.now) + pol.ex, ceiling - pol.wr - pol.dr)
   end
-  local used = R.state.su + (R.state.sr and (R.now - R.state.sr) or 0)
-  return math.min(R.now + pol.to, R.now + R.meta.ss - used, R.meta.ce)
+  return math.min(R.now + pol.to, R.now + clock_left(R), R.meta.ce)
 end
 
 local function refuse_call(R, i, code)
@@ -85,6 +87,14 @@ local function turn_for(S, R, pol)
   return { a = m.a, u = m.u, d = { m.d }, rv = 0, ms = {}, lv = 1, at = R.now }
 end
 
+-- Admission cannot see that a handler will change something; its first intent moves the inactivity clock (C-80).
+local function keep_session(S, R)
+  if R.state.mu or R.meta.hw ~= 'new' then return end
+  R.state.mu, S.meta.lm = true, R.now
+  save_meta(S)
+  redis.call('ZADD', K.expiry, S.meta.lm + S.meta.ia, S.sid)
+end
+
 local function start_call(S, R, i, current, step, arguments)
   local call = call_of(R, i)
   call.st = 'g'
@@ -122,6 +132,7 @@ local function begin_call(S, R, i, q, step)
   if approval == nil then return refuse_call(R, i, 'approval_not_fresh') end
   local turn, unavailable = turn_for(S, R, q.pol)
   if not turn then return refuse_call(R, i, unavailable) end
+  if is_handler(R) then keep_session(S, R) end
   if approval then
     approval.us = true
     redis.call('HSET', K.approval(call.ap), 'a', pack(approval))
@@ -146,38 +157,60 @@ local function end_orphan(R, i)
   end_call(R, i, 'u')
 end
 
+local PASSED_OVER = {}
+
+-- Starts the handler of a queued run. `PASSED_OVER`: the worker has no place for it now, it stays queued.
+local function start_or_end(S, R, q, step)
+  if R.now >= R.meta.ce then
+    end_rest(R, R.state.i, 'k')
+    return finish_run(S, R, 'request_ceiling')
+  end
+  if not may_start(R, q.hd) then return PASSED_OVER end
+  return start_handler(S, R, q.hd, step)
+end
+
 -- What the head run of the session needs: nil when it ended, parked or was refused, else work for the owner.
 local function head_work(S, R, q, step)
   local need = advance(R)
   if need == 'end' then return finish_run(S, R) end
   if need == 'wait' then return place_run(S, R) end
+  if need == 'start' then return start_or_end(S, R, q, step) end
+  if need == 'idle' then
+    rest_handler(S, R)
+    return save_run(R)
+  end
   local i = R.state.i
   local call = call_of(R, i)
   local checked = q.pp and q.pp.run == R.id and q.pp.i == i
   local work
   if call.st == 'g' then
     end_orphan(R, i)
-  elseif R.meta.pd ~= q.pd and not checked and not (call.pr and recorded(S, R, call)) then
+  elseif (call.pd or R.meta.pd) ~= q.pd and not checked and not (call.pr and recorded(S, R, call)) then
     work = { k = 'check', run = R.id, i = i, tl = call.t, pr = call.pr or false, lv = call.lv or false }
   else
     work = begin_call(S, R, i, q, step)
     if work then return work end
   end
   save_run(R)
+  -- Ended without having begun: the handler that waits for it must hear of that.
+  if is_handler(R) and not work then tell(S) end
   return work
 end
 
 -- The next thing this owner does in its session; ends, parks and skips runs on the way.
 local function next_work(S, q, step, now)
+  local place = 0
   for _ = 1, 200 do
-    local head = redis.call('ZRANGE', K.queue(S.sid), 0, 0)[1]
+    local head = redis.call('ZRANGE', K.queue(S.sid), place, place)[1]
     if not head then return nil end
     local R = load_run(head, now)
     if not R or R.state.en then
       redis.call('ZREM', K.queue(S.sid), head)
+    elseif q.ol and not live_place(S, head) then
+      place = place + 1
     else
       local work = head_work(S, R, q, step)
-      if work then return work end
+      if work == PASSED_OVER then place = place + 1 elseif work then return work end
     end
   end
   return { k = 'again' }
@@ -205,6 +238,7 @@ local function answered_before(S, q, now)
   if check_step(S, q.tk, q.st, 'b') then
     local attempt = q.tk .. '-' .. q.st
     local work = same_work(S, attempt, now)
+    work = work or same_handler(S, q.st, now)
     if work then return work end
     refuse('ATTEMPT_VOIDED', attempt)
   end
@@ -212,14 +246,18 @@ local function answered_before(S, q, now)
   return nil
 end
 
--- Begins the next call, or gives the session up: into `ready` when work is left, else into nothing (C-31).
+-- Begins the next call, or gives the session up: into `ready` when work is left, else into nothing; it stays owned
+-- while a handler lives or waits for a place (C-31).
 local function begin_or_give_up(S, q, now)
-  if q.yd and redis.call('ZCARD', K.ready) > 0 and redis.call('ZCARD', K.queue(S.sid)) > 0 then
+  if q.yd and #S.live == 0 and redis.call('ZCARD', K.ready) > 0 and redis.call('ZCARD', K.queue(S.sid)) > 0 then
     local answer = give_up(S, q.tk, q.st, 'y')
     make_ready(S.sid, now)
     return answer
   end
-  return next_work(S, q, q.st, now) or give_up(S, q.tk, q.st, 'r')
+  local work = next_work(S, q, q.st, now)
+  if work then return work end
+  if #S.live > 0 or redis.call('ZCARD', K.queue(S.sid)) > 0 then return { k = 'parked', w = count_news(S) } end
+  return give_up(S, q.tk, q.st, 'r')
 end
 
 local function continue_session(S, q, now)

@@ -35,12 +35,10 @@ end
 
 local function erase_run(run)
   local key = K.run(run)
-  local meta = unpack_record(redis.call('HGET', key, 'm') or nil)
-  if meta then
-    for i = 0, meta.co - 1 do
-      local call = unpack_record(redis.call('HGET', key, tostring(i)) or nil)
-      if call and call.ap then redis.call('DEL', K.approval(call.ap)) end
-    end
+  local R = load_run(run)
+  for i = 0, R and call_count(R) - 1 or -1 do
+    local call = call_of(R, i)
+    if call and call.ap then redis.call('DEL', K.approval(call.ap)) end
   end
   redis.call('DEL', key, K.journal(run))
 end

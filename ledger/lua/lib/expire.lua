@@ -2,7 +2,7 @@
 
 local function expire_due(S, R)
   local changed = false
-  for i = 0, R.meta.co - 1 do
+  for i = 0, call_count(R) - 1 do
     local call = call_of(R, i)
     if call.st == 'w' and call.ex <= R.now then
       end_call(R, i, 'x')

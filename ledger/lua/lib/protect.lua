@@ -20,13 +20,8 @@ local function ask_now(S, R, q, call)
       redis.call('HSET', key, 'a', pack(before))
     end
   end
-  call.lv, call.ap, call.ex, call.st, call.hd = pp.lv, q.ap, expires, 'w', nil
-  redis.call('HSET', K.approval(q.ap), 'a', pack({ st = 'pending', tn = R.meta.tn, s = R.meta.s, sid = S.sid,
-    run = R.id, i = pp.i, tl = call.t, m = call.m, lv = pp.lv, p = R.meta.p, u = R.meta.u, at = R.now, ex = expires }))
-  redis.call('ZADD', K.approvals, expires, q.ap)
-  redis.call('ZADD', K.pending(R.meta.tn), R.now, q.ap)
-  count_asked(S.sid, 1)
-  journal_add(R, { e = 'approval_requested', i = pp.i, m = call.m, ap = q.ap })
+  call.lv, call.hd = pp.lv, nil
+  ask_person(S, R, pp.i, q.ap, expires)
 end
 
 local function protect_more(S, q, now)

@@ -12,10 +12,16 @@ local function make_ready(sid, now)
   redis.call('SPUBLISH', K.signal, 'r')
 end
 
+-- The hint may be lost; an owner that waits finds the number changed at its next renewal.
+local function tell(S)
+  if S.news then redis.call('HINCRBY', S.key, 'w', 1) end
+  redis.call('SPUBLISH', K.signal, 'n' .. S.sid)
+end
+
 -- An owned session is told instead: its owner looks at the queue when it settles or renews.
 local function offer(S, now)
   if S.owner then
-    redis.call('SPUBLISH', K.signal, 'n' .. S.sid)
+    tell(S)
   else
     make_ready(S.sid, now)
   end

@@ -63,6 +63,7 @@ end
 -- Takes a session from its owner: into `ready` when work is left, else into nothing (C-31).
 local function reclaim(S, now)
   abandon_current(S, now)
+  leave_handlers(S, now)
   disown(S)
   if redis.call('ZCARD', K.queue(S.sid)) > 0 then make_ready(S.sid, now) end
 end

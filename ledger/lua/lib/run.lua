@@ -1,13 +1,16 @@
--- Runs. The hash of a run: `m` packed meta, `s` packed state, `0`..`31` packed calls, `r0`..`r31` tool results,
--- `tx` text and input of a handler run, `cx` set when cancelled, `tr` set when its journal was truncated.
+-- Runs. The hash of a run: `m` packed meta, `s` packed state, `0`.. packed calls, `r0`.. tool results, `nr` narration
+-- JSON of a handler run, `cx` set when cancelled, `tr` set when its journal was truncated.
 --   meta  {tn s sid a u p d di n g k h oe ce ss pd ta co tb tp jr lk at hw}: tenant, session, sid, agent, user, principal,
 --         delivery identity, delivery id, admission number, generation, kind, handler, on_error, ceiling,
 --         session clock, policy digest, turn admitted under, calls, tombstone member, traceparent, journal life,
 --         coalescing digest, admitted at, how it was admitted
 --   state {st i t su sr er cx en sk ec}: status, next call, turn number, session clock used, running since,
 --         had an error, cancel asked, ended at, strikes, end code
---   call  {t m st pr lv ap ru rf ex el hd}: tool, mutation id, status, protected, level, approval, rule, refusal,
---         approval expiry, budget eligible, decided by a human
+--         of a handler run also {co hs on rn rp tp by mu}: calls so far, started by the present owner, the open call
+--         was proposed by this start, times put back after a lost owner, declared replayable, indices of the calls
+--         that this start repeats (absent: all of them in order), owner token that ended it, had an intent
+--   call  {t m st pr lv ap ru rf ex el hd pd da}: tool, mutation id, status, protected, level, approval, rule, refusal,
+--         approval expiry, budget eligible, decided by a human; in a handler run also policy digest, decided at
 -- Call status: q queued, w waiting_for_approval, d denied, x expired, k cancelled, g running, c completed,
 --   f failed, u outcome_unknown, n not_executed, r refused, z skipped
 
@@ -34,6 +37,15 @@ local function call_of(R, i)
     R.calls[i] = call
   end
   return call
+end
+
+-- A plan has its calls from the start, a handler run those that its handler asked for so far.
+local function call_count(R)
+  return R.state.co or R.meta.co
+end
+
+local function is_handler(R)
+  return R.meta.k == 'handler'
 end
 
 local function touch(R, i)
@@ -93,7 +105,7 @@ local function end_call(R, i, status)
 end
 
 local function end_rest(R, from, status)
-  for i = from, R.meta.co - 1 do
+  for i = from, call_count(R) - 1 do
     if not ENDED[call_of(R, i).st] then end_call(R, i, status) end
   end
 end
@@ -104,9 +116,27 @@ local function is_error(call)
   return call.st == 'd' or call.st == 'x' or call.st == 'f' or call.st == 'u' or call.st == 'n'
 end
 
+-- A handler run has at most one open call. Until the handler of the present start has asked for it (again), nobody
+-- begins it: a start that takes another way leaves it behind.
+local function handler_need(R)
+  local s = R.state
+  if s.i < call_count(R) then
+    local call = call_of(R, s.i)
+    if call.st == 'w' and call.ex <= R.now then end_call(R, s.i, 'x') end
+    if ENDED[call.st] then
+      s.i, s.on = s.i + 1, nil
+    elseif s.on then
+      return call.st == 'w' and 'wait' or 'begin'
+    end
+  end
+  if s.cx then return 'end' end
+  return s.hs and 'idle' or 'start'
+end
+
 -- Moves past every ended call, and past a request whose time is over, whoever meets it (C-41). Answers what the run
--- needs next: 'begin', 'wait' or 'end'.
+-- needs next: 'begin', 'wait' or 'end'; for a handler run also 'start', or 'idle' while its handler is at work.
 local function advance(R)
+  if is_handler(R) then return handler_need(R) end
   local s = R.state
   while s.i < R.meta.co do
     local call = call_of(R, s.i)
@@ -134,9 +164,13 @@ local function finish_run(S, R, code)
     local turn = load_turn(S, s.t)
     if turn then
       turn.lv = math.max(0, turn.lv - 1)
-      turn.f = true
+      if not is_handler(R) or R.narrated then turn.f = true end
       save_turn(S, s.t, turn)
     end
+  end
+  if is_handler(R) then
+    redis.call('HDEL', K.args(S.sid), R.id .. ':in')
+    if drop_live(S, R.id) and not s.by then tell(S) end
   end
   if R.meta.lk then redis.call('HDEL', S.key, 'l' .. R.meta.lk) end
   S.meta.lv = math.max(0, S.meta.lv - 1)
@@ -153,10 +187,17 @@ local function finish_run(S, R, code)
   end
   redis.call('PEXPIRE', R.key, R.meta.jr)
   redis.call('PEXPIRE', R.journal, R.meta.jr)
-  for i = 0, R.meta.co - 1 do
+  for i = 0, call_count(R) - 1 do
     local approval = call_of(R, i).ap
     if approval then redis.call('PEXPIRE', K.approval(approval), R.meta.jr) end
   end
+end
+
+-- Nothing to do for the owner until the handler asks for its next call or ends.
+local function rest_handler(S, R)
+  clock_start(R)
+  R.state.st = 'running'
+  redis.call('ZREM', K.queue(S.sid), R.id)
 end
 
 -- After something changed in a run that is not in an owner's hands: queue it, park it, or end it.
@@ -170,9 +211,12 @@ local function place_run(S, R)
     clock_stop(R)
     R.state.st = 'waiting_for_approval'
     redis.call('ZREM', K.queue(S.sid), R.id)
+  elseif need == 'idle' then
+    rest_handler(S, R)
+    tell(S)
   else
     clock_start(R)
-    if R.state.st ~= 'running' then R.state.st = 'queued' end
+    if R.state.st ~= 'running' then R.state.st = R.state.hs and 'running' or 'queued' end
     redis.call('ZADD', K.queue(S.sid), R.meta.n, R.id)
     offer(S, R.now)
   end

@@ -6,6 +6,9 @@
 --                   up itself, how: `<step>r|y<n of its token>` (C-22)
 --   c               packed {k r i t m at st dl}: what is in flight: kind m|u, run, call, turn number, mutation, attempt,
 --                   step, deadline; kind v: the attempt that was put back last
+--   h               packed list of {r st}: handler runs that this owner started and that have not ended, and the step
+--                   that started each
+--   w               news counted for an owner that waits; its renewals carry the number (C-31)
 --   t<no>           packed turn {a u d rv ms f lv at}: agent, user, deliveries, revision, mutation ids, finished,
 --                   live runs, created
 --   m<no>:<raw id>  packed entry, see entry.lua
@@ -15,9 +18,10 @@
 
 local function load_session(sid)
   local key = K.session(sid)
-  local f = redis.call('HMGET', key, 'meta', 'o', 'p', 'c')
+  local f = redis.call('HMGET', key, 'meta', 'o', 'p', 'c', 'h', 'w')
   if not f[1] then return nil end
-  local S = { sid = sid, key = key, meta = unpack_record(f[1]), owner = f[2] or nil, step = f[3] or nil }
+  local S = { sid = sid, key = key, meta = unpack_record(f[1]), owner = f[2] or nil, step = f[3] or nil,
+              live = unpack_record(f[5] or nil) or {}, news = f[6] or nil }
   local current = unpack_record(f[4] or nil)
   if current and current.k == 'v' then S.voided = current else S.current = current end
   return S
@@ -59,9 +63,30 @@ local function save_turn(S, number, turn)
 end
 
 local function disown(S)
-  redis.call('HDEL', S.key, 'o', 'p', 'c')
+  redis.call('HDEL', S.key, 'o', 'p', 'c', 'h', 'w')
   redis.call('ZREM', K.owned, S.sid)
-  S.owner, S.step, S.current, S.voided = nil, nil, nil, nil
+  S.owner, S.step, S.current, S.voided, S.live, S.news = nil, nil, nil, nil, {}, nil
+end
+
+local function save_live(S)
+  if #S.live > 0 then redis.call('HSET', S.key, 'h', pack(S.live)) else redis.call('HDEL', S.key, 'h') end
+end
+
+-- The place of a run among the live handler runs, or nil.
+local function live_place(S, run)
+  for place, live in ipairs(S.live) do
+    if live.r == run then return place end
+  end
+  return nil
+end
+
+-- Takes an ended or put-back handler run off the list; answers whether it was there.
+local function drop_live(S, run)
+  local place = live_place(S, run)
+  if not place then return false end
+  table.remove(S.live, place)
+  save_live(S)
+  return true
 end
 
 local GIVEN_UP = { r = 'released', y = 'yielded' }

@@ -2,7 +2,7 @@
 
 local function run_view(S, R)
   local entries = {}
-  for i = 0, R.meta.co - 1 do
+  for i = 0, call_count(R) - 1 do
     local call = call_of(R, i)
     local raw = false
     if call.pr and R.state.t then raw = redis.call('HGET', S.key, entry_field(R.state.t, call.m)) end
