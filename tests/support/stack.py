@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,18 @@ def dashboards_section(*, human: str | None = None) -> str:
         f'[mcp.servers.dashboards]\ncommand = {command}\nenv = {{ DASHBOARDS_FILE = "env:DASHBOARDS_FILE" }}\n'
         f"{tools}[mcp.servers.dashboards.tools.list]\nread_only = true\n{mutation_tools}"
     )
+
+
+def native_section() -> str:
+    """The counted native tools of `tests.support.effect_tools`: `pay` and `pay_slowly` are protected."""
+    return '[plugins]\nmodules = ["tests.support.effect_tools"]\n'
+
+
+def quick_section(*, lease: float = 2.0, linger: float = 2.0, **timing: float) -> str:
+    """Short leases and waits, so that what a dead worker left is found soon."""
+    lines = {"lease_seconds": lease, "cancel_drain_seconds": 1.0, **timing}
+    text = "".join(f"{name} = {value}\n" for name, value in lines.items())
+    return f"[timing]\n{text}[workers]\nlinger_seconds = {linger}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,24 @@ class Api:
         found: list[dict[str, Any]] = self.as_(APPROVER).get("/api/approvals").body["approvals"]
         return found
 
+    def run(self, run_id: str) -> dict[str, Any]:
+        """A run as its callers see it."""
+        reply = self.get(f"/api/runs/{run_id}")
+        assert reply.status == 200, reply
+        found: dict[str, Any] = reply.body
+        return found
+
+    def ended(self, run_id: str, timeout: float = 20.0) -> dict[str, Any]:
+        """The run once it has ended."""
+        seen: dict[str, Any] = {}
+
+        def over() -> bool:
+            seen.update(self.run(run_id))
+            return seen["status"] in ("completed", "failed", "cancelled")
+
+        wait_until(over, timeout, f"run {run_id} to end")
+        return seen
+
     def approve(self, approval_id: str) -> Reply:
         """The approver says yes."""
         return self.as_(APPROVER).post(f"/api/approvals/{approval_id}", {"decision": "approve"})
@@ -140,8 +170,9 @@ class Stack:
         self.ports: list[int] = []
         self._env = {
             **os.environ,
-            "MUTATION_LEDGER__REDIS__URL": store_url,
             "DASHBOARDS_FILE": str(self.effects_file),
+            "EFFECTS_FILE": str(self.effects_file),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
             **(env or {}),
         }
 
@@ -151,20 +182,24 @@ class Stack:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def add_front_door(self) -> Api:
-        """Starts one front door and waits until it is ready."""
+    def add_front_door(self, *, store_url: str | None = None) -> Api:
+        """Starts one front door, on another store address if given, and waits until it is ready."""
         port = free_port()
-        self.front_doors.append(self._start(f"serve-{port}", ["serve", "--port", str(port)]))
+        self.front_doors.append(self._start(f"serve-{port}", ["serve", "--port", str(port)], store_url))
         self.ports.append(port)
         api = Api(port)
         wait_until(lambda: self._ready(api), 20, f"front door on {port}")
         return api
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
-        """Starts one worker process and waits until its loop runs."""
+    def add_worker(
+        self, *, store_url: str | None = None, options: Sequence[str] = (), wait: bool = True
+    ) -> subprocess.Popen[bytes]:
+        """Starts one worker process and waits until its loop runs, unless told not to."""
         name = f"worker-{len(self.workers)}-{time.monotonic_ns()}"
-        process = self._start(name, ["worker"])
+        process = self._start(name, ["worker", *options], store_url)
         self.workers.append(process)
+        if not wait:
+            return process
         log = self.directory / f"{name}.log"
         wait_until(lambda: b"worker_started" in log.read_bytes() or process.poll() is not None, 20, "worker start")
         assert process.poll() is None, log.read_text()[-2000:]
@@ -200,11 +235,12 @@ class Stack:
             return []
         return [json.loads(line) for line in self.effects_file.read_text(encoding="utf-8").splitlines()]
 
-    def _start(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, arguments: list[str], store_url: str | None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "ledger.cli", *arguments, "--config", str(self.config)]
         command += ["--data", str(self.directory / "data")]
+        env = {**self._env, "MUTATION_LEDGER__REDIS__URL": store_url or self.store_url}
         with (self.directory / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(command_line(command), env=self._env, stdout=log, stderr=log)
+            return subprocess.Popen(command_line(command), env=env, stdout=log, stderr=log)
 
     @staticmethod
     def _ready(api: Api) -> bool:
