@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.config import Config
@@ -16,15 +17,34 @@ from ledger.identity import canonical_tool, check_tool_name
 from ledger.policy import Policy, ResolveHuman, from_config
 
 NativeHandler = Callable[[dict[str, Any], Any], Any]
+TurnFunction = Callable[[Any], Any]
 LEVELS = ("approve", "confirm", "dynamic")
 
 
 @dataclass(frozen=True, slots=True)
+class TurnHandler:
+    """A registered turn handler: `function(context)`, sync or async.
+
+    `replayable`: its calls are a function of its input and of recorded answers, so it may be run again (C-33).
+    """
+
+    function: TurnFunction
+    replayable: bool = False
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether it runs in the worker's loop; otherwise in a thread of its own."""
+        call = getattr(self.function, "__call__", None)  # noqa: B004  # not whether: what calling it runs
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
+
+
+@dataclass(frozen=True, slots=True)
 class Plugins:
-    """What plugins and configuration together give: the policy, and native handlers by routed name."""
+    """What plugins and configuration together give: the policy, native handlers and turn handlers by name."""
 
     policy: Policy
     native_tools: Mapping[str, NativeHandler]
+    turn_handlers: Mapping[str, TurnHandler] = field(default_factory=dict)
 
 
 class PluginRegistry:
@@ -33,6 +53,7 @@ class PluginRegistry:
     def __init__(self, aliases: Mapping[str, str]) -> None:
         self._aliases = aliases
         self.native_tools: dict[str, NativeHandler] = {}
+        self.turn_handlers: dict[str, TurnHandler] = {}
         self.levels: dict[str, str] = {}
         self.mutation_tools: set[str] = set()
         self.human: ResolveHuman | None = None
@@ -57,6 +78,21 @@ class PluginRegistry:
         self.native_tools[name] = handler
         if human is not None:
             self.levels[name] = human
+
+    def register_turn_handler(self, name: str, function: TurnFunction, *, replayable: bool = False) -> None:
+        """Adds `function(context)`, sync or async, as the handler that deliveries name in `handler`.
+
+        Declare it `replayable` only if its calls are a function of its input and of recorded answers: then an owner
+        change runs it again, also after it changed something, and its earlier calls are answered from the record (C-33).
+
+        Raises:
+            ValueError: the name is taken by another handler, or by this one declared otherwise.
+        """
+        check_tool_name(name)
+        made = TurnHandler(function, replayable)
+        if self.turn_handlers.get(name, made) != made:
+            raise ValueError(f"another turn handler is registered as {name!r}")
+        self.turn_handlers[name] = made
 
     def resolve_human(self, resolver: ResolveHuman) -> None:
         """Sets the function that decides `dynamic` levels per call.
@@ -83,7 +119,7 @@ def load_plugins(config: Config) -> Plugins:
         mutation_tools=frozenset(registry.mutation_tools),
         resolve_human=registry.human,
     )
-    return Plugins(policy, dict(registry.native_tools))
+    return Plugins(policy, dict(registry.native_tools), dict(registry.turn_handlers))
 
 
 def _bind(name: str, registry: PluginRegistry) -> None:
