@@ -1,0 +1,84 @@
+"""A plugin for the case tests: native tools whose effects are counted, which wait at a gate, or answer oddly.
+
+Every effect is one line of JSON in the file named by EFFECTS_FILE, fsynced before the tool goes on:
+`{"op", "arguments", "mutation_id", "attempt"}`; integers keep every digit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+PAY, ASK, HELD, ODD, LOOK = "case_pay", "case_ask", "case_held", "case_odd", "case_look"
+_STEP_SECONDS = 0.005
+
+
+def _nested(levels: int) -> Any:
+    value: Any = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+ODD_ANSWERS: dict[str, Any] = {
+    "nan": {"amount": float("nan")},
+    "infinity": {"amount": float("inf")},
+    "deep": _nested(2000),
+    "surrogate": {"text": "\ud800"},
+    "bytes": {"data": b"\xff"},
+    "huge": {"text": "x" * 3_000_000},
+}
+
+
+def _effect(op: str, arguments: dict[str, Any], context: Any) -> None:
+    call = context.call
+    line = {"op": op, "arguments": arguments, "mutation_id": call.mutation_id, "attempt": call.attempt}
+    log = os.open(os.environ["EFFECTS_FILE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(log, json.dumps(line).encode() + b"\n")
+        os.fsync(log)
+    finally:
+        os.close(log)
+
+
+async def case_pay(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The effect at once."""
+    _effect(PAY, arguments, context)
+    return {"paid": True}
+
+
+async def case_ask(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The same, but a person is asked before."""
+    _effect(ASK, arguments, context)
+    return {"paid": True}
+
+
+async def case_held(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The effect at once, the answer when the file `gate-<arguments["gate"]>` is there."""
+    _effect(HELD, arguments, context)
+    gate = Path(os.environ["EFFECTS_FILE"]).with_name(f"gate-{arguments['gate']}")
+    while not gate.exists():
+        await asyncio.sleep(_STEP_SECONDS)
+    return {"echo": arguments}
+
+
+async def case_odd(arguments: dict[str, Any], context: Any) -> Any:
+    """The effect, and an answer that JSON cannot hold or nobody should keep."""
+    _effect(ODD, arguments, context)
+    return ODD_ANSWERS[arguments["answer"]]
+
+
+async def case_look(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
+    """No effect, not protected."""
+    return {"seen": True}
+
+
+def bind(engine: Any) -> None:
+    """Registers the tools: three declared as mutations, one that asks a person, one unprotected."""
+    for handler in (case_pay, case_held, case_odd, case_look):
+        engine.register_native_tool(handler.__name__, handler)
+    engine.register_native_tool(ASK, case_ask, human="approve")
+    engine.register_mutation_tools((PAY, HELD, ODD))
