@@ -62,13 +62,14 @@ def claim_sessions(
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Answer for one session: `held` False when another owner has it; `cancel` when its run was cancelled.
+    """Answer for one session: `held` False when another owner has it.
 
+    `cancelled_step` is the step of the call in flight if its run was cancelled (C-55), else 0.
     `news` counts what an owner that waits should look at; None until it was told to wait or given a handler (C-31).
     """
 
     held: bool
-    cancel: bool
+    cancelled_step: int
     news: int | None = None
 
 
@@ -78,7 +79,7 @@ def renew_leases(shard: int, rows: Sequence[tuple[str, str]], lease_ms: int) -> 
     def decode(reply: list[Any]) -> tuple[Renewal, ...]:
         flat = reply[1]
         rows = (flat[i : i + 3] for i in range(0, len(flat), 3))
-        return tuple(Renewal(ends > 0, bool(cancel), news if news >= 0 else None) for ends, cancel, news in rows)
+        return tuple(Renewal(ends > 0, step, news if news >= 0 else None) for ends, step, news in rows)
 
     return ScriptCall.of("renew_leases", shard, pack({"le": lease_ms, "rows": rows}), decode=decode)
 

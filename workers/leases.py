@@ -72,5 +72,5 @@ class LeaseKeeper:
                 owner.lost = True
                 continue
             owner.lease_from = max(owner.lease_from, sent_at)
-            if answer.cancel:
-                owner.cancel.set()
+            if answer.cancelled_step:
+                owner.cancel_asked(answer.cancelled_step)

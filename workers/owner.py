@@ -91,6 +91,8 @@ class SessionOwner:
     lost: bool = False
     given_up: bool = False
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
+    _current: int = 0
+    _cancelled: int = 0
     _entered: int = 0
     _mutations: int = 0
     _since: float = field(default_factory=time.monotonic)
@@ -109,12 +111,21 @@ class SessionOwner:
                     self.given_up = why != "stopped"
                     return
 
+    def cancel_asked(self, step: int) -> None:
+        """The run of the call begun in `step` was cancelled; the answer that says so may come before the begin's."""
+        self._cancelled = step
+        if step == self._current:
+            self.cancel.set()
+
     async def _execute(self, begun: Begun, asked_at: float) -> tuple[Work, float]:
         """One attempt from confirmed intent to confirmed settlement, and what comes after it."""
         if time.monotonic() - asked_at > self.shared.settings.checkpoint_wait:
             log.warning("checkpoint_late", run_id=begun.run_id, index=begun.index)
             return await self._put_back(begun.attempt)
-        self.cancel.clear()
+        # An event of its own: what was asked of the call before says nothing about this one.
+        self.cancel, self._current = asyncio.Event(), begun.step
+        if begun.step == self._cancelled or self.shared.past_drain:
+            self.cancel.set()
         reply = await self._attempt(begun, asked_at)
         self._mutations += 1
         return await self._settle(begun, reply)
