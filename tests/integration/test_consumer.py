@@ -127,14 +127,31 @@ def test_commit_saves_the_outcome_at_hand(store_url: str, publisher: Publisher) 
         assert [outcome.mutation_revision for outcome in consumer.outcomes(once=True)] == [6]
 
 
+def test_commit_forgets_what_an_earlier_iteration_only_handed_out(store_url: str, publisher: Publisher) -> None:
+    publisher.publish(1)
+    publisher.publish(2)
+    kept = Kept()
+    with OutcomeConsumer(store_url, kept.store) as consumer:
+        for outcome in consumer:
+            if outcome.shard == 2:
+                break
+        publisher.publish(1)
+        assert next(iter(consumer)).shard == 1
+        consumer.commit()
+    with OutcomeConsumer(store_url, kept.store) as consumer:
+        assert [outcome.shard for outcome in consumer.outcomes(once=True)] == [2]
+
+
 def test_a_cursor_is_saved_after_its_batch_and_not_before(store_url: str, publisher: Publisher) -> None:
     publisher.publish(5, calls=3)
     kept = Kept()
+    before = "0-0"
     with OutcomeConsumer(store_url, kept.store, count=1) as consumer:
         for batch in consumer.batches(once=True):
-            done = Cursors.from_json(kept.saves[-1]).positions[5] if kept.saves else "0-0"
-            assert done != batch[-1].stream_id
-    assert Cursors.from_json(kept.saves[-1]).positions[5] == batch[-1].stream_id
+            saved = Cursors.from_json(kept.saves[-1]).positions[5] if kept.saves else "0-0"
+            assert saved == before
+            before = str(batch[-1].stream_id)
+    assert Cursors.from_json(kept.saves[-1]).positions[5] == before
     assert len(set(kept.saves)) == len(kept.saves), "unchanged cursors were saved again"
 
 
@@ -144,6 +161,8 @@ def test_other_tenants_are_passed_over_and_the_cursor_with_them(store_url: str, 
     kept = Kept()
     with OutcomeConsumer(store_url, kept.store, tenant="acme") as consumer:
         assert [outcome.tenant for outcome in consumer.outcomes(once=True)] == ["acme"]
+        publisher.publish(2, tenant="other")
+        assert list(consumer.outcomes(once=True)) == []
     with OutcomeConsumer(store_url, kept.store) as everybody:
         assert list(everybody.outcomes(once=True)) == [], "the cursor stopped before the other tenant's outcome"
 

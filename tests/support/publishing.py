@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ledger import attempts, ownership
 from ledger.admission import AdmissionLimits, Admitted, Delivery, ProposedCall, admit_delivery
@@ -44,6 +44,7 @@ class Publisher:
         tenant: str = "acme",
         level: str | None = None,
         delivery: str | None = None,
+        on_error: Literal["stop", "continue"] = "stop",
     ) -> Admitted:
         """Hands in a plan of `calls` distinct protected calls; nobody is asked unless `level` is given."""
         proposed = [
@@ -51,7 +52,9 @@ class Publisher:
             for n in range(calls)
         ]
         content = {"calls": [call.tool for call in proposed]}
-        made = Delivery(tenant, session, "ops", "dana", "agent", delivery or secrets.token_hex(8), proposed, content)
+        made = Delivery(
+            tenant, session, "ops", "dana", "agent", delivery or secrets.token_hex(8), proposed, content, on_error
+        )
         return self.store.run(admit_delivery(made, LIMITS, SHARDS))
 
     def begin(self, shard: int) -> list[ownership.Claimed]:
