@@ -10,7 +10,15 @@ import structlog
 from flask import Flask, Response, g
 from werkzeug.exceptions import HTTPException
 
-from ledger.errors import ConfigError, InvalidRequest, LedgerError, Refused, StoreUnavailable
+from ledger.errors import (
+    ConfigError,
+    InvalidRequest,
+    LedgerError,
+    Refused,
+    StoreUnavailable,
+    StoreUnsafe,
+    StoreWentBack,
+)
 from service.jsonio import dump
 from service.problems import PROBLEMS, code_of_status, problem
 
@@ -18,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
 # Errors whose message was written for callers; that of any other may quote what the store said.
-_TELLABLE = (InvalidRequest, Refused, ConfigError, StoreUnavailable)
+_TELLABLE = (InvalidRequest, Refused, ConfigError, StoreUnavailable, StoreUnsafe, StoreWentBack)
 
 
 def init_errors(app: Flask) -> None:
@@ -45,12 +53,10 @@ def problem_response(code: str, detail: str, members: Mapping[str, Any] | None =
 
 
 def _on_ledger_error(error: LedgerError) -> Response:
-    kind = PROBLEMS.get(error.code)
-    if kind is None or kind.status == 500:
+    kind = PROBLEMS.get(error.code, PROBLEMS["internal_error"])
+    if kind.status == 500:
         log.error("request_failed", code=error.code, error=type(error).__name__)
-    detail = str(error) if isinstance(error, _TELLABLE) or kind is None else kind.title
-    if kind is None:
-        detail = PROBLEMS["internal_error"].title
+    detail = str(error) if isinstance(error, _TELLABLE) else kind.title
     return problem_response(error.code, detail, error.extra.get("members"))
 
 

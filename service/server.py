@@ -162,6 +162,8 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn is not typed
             "timeout": HUNG_SECONDS,
             "keepalive": KEEPALIVE_SECONDS,
             "logger_class": JsonLogger,
+            # Nothing here depends on the scheme or the peer, so nobody's word for them is taken.
+            "forwarded_allow_ips": "",
             "control_socket_disable": True,
             "pre_fork": _set_title,
         }

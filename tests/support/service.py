@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
@@ -179,6 +180,12 @@ class Bench:
         self.door.close()
 
 
+def subscribers(admin: redis.Redis) -> set[str]:
+    """The ids of the store's clients that listen to sharded channels."""
+    clients: Any = admin.client_list(_type="pubsub")
+    return {one["id"] for one in clients if one["ssub"] != "0"}
+
+
 def _headers(names: dict[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in names.items()}
 
@@ -306,6 +313,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value)
-
-
-Opened = AbstractContextManager[http.client.HTTPResponse]
