@@ -34,6 +34,7 @@ def admission_limits(config: Config, policy: Policy, tombstone_key: bytes) -> Ad
         max_pending_approvals=config.service.max_pending_approvals,
         policy_digest=policy.digest,
         tombstone_key=tombstone_key,
+        tombstone_ms=int(config.retention.tombstone_days * DAY_MS),
     )
 
 
