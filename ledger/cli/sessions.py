@@ -91,8 +91,9 @@ def show(settings: Settings, session: str, arguments: bool, tenant: str | None) 
     view = session_view(found)
     for turn in view["turns"]:
         for mutation in turn["mutations"]:
-            if mutation["mutation_id"] in kept:
-                mutation["arguments"] = kept[mutation["mutation_id"]]
+            named = turn["logical_turn_id"], mutation["mutation_id"]
+            if named in kept:
+                mutation["arguments"] = kept[named]
     view["waiting"] = [waiting_view(approval, arguments=arguments) for approval in waiting]
     if settings.json:
         print_json(view)
@@ -114,15 +115,19 @@ def _waiting(store: SyncStore, session: Session) -> Sequence[Approval]:
     return [row for row in rows if row.session_id == session.session_id and row.state == "pending"]
 
 
-def _arguments(store: SyncStore, session: Session) -> dict[str, Any]:
-    """Arguments by mutation id, of those whose outcome is open (C-83)."""
+def _arguments(store: SyncStore, session: Session) -> dict[tuple[str, str], Any]:
+    """Arguments by turn and mutation id, of those whose outcome is open (C-83)."""
     entries = [entry for turn in session.turns for entry in turn.entries if entry.status in _OPEN]
     if not entries:
         return {}
     sid = session_hash(session.tenant, session.session_id)
     key = f"ml:{{{shard_of_session(sid, store.settings.redis.shards):02x}}}:args:{sid}"
     (texts,) = store.command([["HMGET", key, *(f"{entry.run_id}:{entry.index}" for entry in entries)]])
-    return {entry.mutation_id: json.loads(text) for entry, text in zip(entries, texts, strict=True) if text is not None}
+    return {
+        (entry.logical_turn_id, entry.mutation_id): json.loads(text)
+        for entry, text in zip(entries, texts, strict=True)
+        if text is not None
+    }
 
 
 def _print_session(view: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ from ledger.errors import LedgerError, StoreUnavailable
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
+# The most that the API lists at once; deciding some shows the next.
+MOST_APPROVALS = 200
 
 
 class Client:
@@ -90,8 +92,8 @@ class Client:
         return cast(dict[str, Any], self._http.call("POST", f"/api/runs/{_part(run_id)}/cancel"))
 
     def approvals(self, *, session_id: str | None = None) -> list[Approval]:
-        """The tenant's pending approvals, oldest first."""
-        reply = self._http.call("GET", "/api/approvals", query={"state": "pending", "session_id": session_id})
+        """The tenant's oldest pending approvals, oldest first, at most MOST_APPROVALS."""
+        reply = self._http.call("GET", "/api/approvals", query={"session_id": session_id, "limit": MOST_APPROVALS})
         return cast(list[Approval], reply["approvals"])
 
     def approval(self, approval_id: str) -> Approval:
