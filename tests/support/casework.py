@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,20 @@ class CaseStack:
         """Ends the processes."""
         self.client.close()
         self.stack.stop()
+
+
+@contextmanager
+def follow(api: Api, run_id: str, *, after: int = 0, accept: str = "text/event-stream") -> Iterator[HTTPResponse]:
+    """A run's journal as an open stream; lines arrive as they are sent."""
+    connection = HTTPConnection("127.0.0.1", api.port, timeout=75)
+    headers = {"Authorization": f"Bearer {api.token}", "Accept": accept}
+    try:
+        connection.request("GET", f"/api/runs/{run_id}/events?follow=1&after={after}", headers=headers)
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+        yield response
+    finally:
+        connection.close()
 
 
 @contextmanager
