@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.tool_calls import FakeServer, call_context, call_one, routed
 from tests.support.wait import wait_until_async
-from workers.tools import Verdict
+from workers.tools import Verdict, http
 
 COMPLETED, FAILED, UNKNOWN = Verdict.COMPLETED, Verdict.FAILED, Verdict.OUTCOME_UNKNOWN
 REVISIONS = ["legacy", "modern"]
@@ -143,6 +144,31 @@ def test_a_server_that_restarted_between_calls_is_found_again(fake: FakeServer) 
 
     asyncio.run(main())
     assert fake.effects() == 2
+
+
+def passed(moment: float) -> bool:
+    return time.monotonic() > moment
+
+
+@pytest.mark.proves("C-56")
+def test_an_idle_connection_is_left_before_the_server_may_close_it(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that met the close would be lost without an answer."""
+    assert http.KEEPALIVE_SECONDS < 5, "what common servers allow"
+    monkeypatch.setattr(http, "KEEPALIVE_SECONDS", 0.1)
+
+    async def main() -> None:
+        async with routed(fake.http()) as router:
+            for _ in range(2):
+                await router.call("mcp__fake__ok", {}, call_context())
+                over = time.monotonic() + 0.2
+                await wait_until_async(partial(passed, over), 1, "the connection to be idle long enough")
+
+    asyncio.run(main())
+    first, second = (line["port"] for line in fake.events("received", method="tools/call"))
+    assert first != second
+    assert not fake.events("received", method="GET"), "no stream is kept open for the server's own requests"
 
 
 @pytest.mark.proves("C-53")

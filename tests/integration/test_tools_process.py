@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tool_calls import FakeServer, alive, call_context, routed
-from tests.support.wait import wait_until
+from tests.support.wait import wait_until, wait_until_async
 
 # A worker's loop with one call in flight, to be killed.
 WORKER = """
@@ -83,6 +83,19 @@ def test_a_closed_router_leaves_no_process(tmp_path: Path, settings: dict[str, b
 
     asyncio.run(main())
     assert len(fake.pids()) == 1 + settings.get("child", False)
+    assert not alive(fake.pids())
+
+
+def test_closing_does_not_wait_for_a_handshake(tmp_path: Path) -> None:
+    fake = FakeServer(tmp_path, no_list=True)
+
+    async def main() -> float:
+        async with routed(fake.stdio()):
+            await wait_until_async(lambda: fake.events("received", method="tools/list"), 10, "the handshake")
+            started = time.monotonic()
+        return time.monotonic() - started
+
+    assert asyncio.run(main()) < 3
     assert not alive(fake.pids())
 
 

@@ -266,7 +266,12 @@ class Handler(BaseHTTPRequestHandler):
             return
         text = self.rfile.read(int(self.headers["Content-Length"])).decode()
         message = json.loads(text)
-        note("received", method=message.get("method"), session=self.headers.get("Mcp-Session-Id"))
+        note(
+            "received",
+            method=message.get("method"),
+            session=self.headers.get("Mcp-Session-Id"),
+            port=self.client_address[1],
+        )
         if "id" not in message or "method" not in message:
             self.send(202, b"")
         elif message["method"] == "tools/call":

@@ -73,6 +73,16 @@ def writer_to(end: int) -> Writer:
     return Writer(ServerProcess(cast(Any, None), end), Health())
 
 
+def fill(end: int) -> int:
+    """How many bytes it took until the pipe was full."""
+    filled = 0
+    try:
+        while True:
+            filled += os.write(end, b"x" * 4096)
+    except BlockingIOError:
+        return filled
+
+
 @pytest.mark.proves("C-53", "C-56")
 def test_while_the_pipe_is_full_nothing_is_handed_over_and_the_check_is_asked_again(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
@@ -81,12 +91,7 @@ def test_while_the_pipe_is_full_nothing_is_handed_over_and_the_check_is_asked_ag
 
     async def main() -> None:
         writer = writer_to(writing)
-        filled = 0
-        try:
-            while True:
-                filled += os.write(writing, b"x" * 4096)
-        except BlockingIOError:
-            pass
+        filled = fill(writing)
         CURRENT.set(dispatch)
         sending = asyncio.create_task(writer.send(MESSAGE))
         await wait_until_async(lambda: asked, 2, "the first check")
@@ -115,3 +120,42 @@ def test_a_pipe_that_nobody_reads_took_no_byte(pipe: tuple[int, int]) -> None:
 
     asyncio.run(main())
     assert not dispatch.handed_over
+
+
+def test_half_a_line_is_the_last_thing_a_pipe_gets(pipe: tuple[int, int]) -> None:
+    """What followed it would be read as its end."""
+    reading, writing = pipe
+    large = {"name": "t", "arguments": {"text": "x" * 200_000}}
+    half = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=large))
+
+    async def main() -> None:
+        health = Health()
+        writer = Writer(ServerProcess(cast(Any, None), writing), health)
+        sending = asyncio.create_task(writer.send(half))
+        await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.wait([sending])
+        assert health.broken.is_set()
+        received = os.read(reading, 1 << 20)
+        assert not received.endswith(b"\n")
+        with pytest.raises(anyio.BrokenResourceError):
+            await writer.send(MESSAGE)
+        os.close(writing)
+        assert os.read(reading, 1 << 20) == b""
+
+    asyncio.run(main())
+
+
+def test_a_closed_input_wakes_whoever_waits_for_room(pipe: tuple[int, int]) -> None:
+    _, writing = pipe
+
+    async def main() -> None:
+        process = ServerProcess(cast(Any, None), writing)
+        fill(writing)
+        sending = asyncio.create_task(Writer(process, Health()).send(MESSAGE))
+        await asyncio.sleep(0)
+        process.close_stdin()
+        with pytest.raises(anyio.BrokenResourceError):
+            await asyncio.wait_for(sending, 2)
+
+    asyncio.run(main())
