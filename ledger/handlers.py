@@ -194,21 +194,28 @@ def propose_call(
     return ScriptCall.of("propose_call", shard, pack(request), decode=lambda reply: CallReport.read(unpack(reply[1])))
 
 
-Watched = CallReport | str
-"""A report, or a word: the status the run ended with, `cancelling`, `gone`, or `running` when no call is waited for."""
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What was found, in the order asked: a report, or a word.
+
+    The word is the status the run ended with, `cancelling`, `gone`, or `running` when no call is waited for. `news` is
+    the number that renewals of the session carried at that moment.
+    """
+
+    news: int
+    answers: tuple[CallReport | str, ...]
 
 
-def watch_handlers(
-    shard: int, sid: str, token: str, rows: Sequence[tuple[str, int]]
-) -> ScriptCall[tuple[Watched, ...]]:
+def watch_handlers(shard: int, sid: str, token: str, rows: Sequence[tuple[str, int]]) -> ScriptCall[Watched]:
     """Reads what became of the calls that live handlers wait for; rows `(run, call index or -1)`, answers in order.
 
     Raises when run, Refused with lease_lost.
     """
 
-    def decode(reply: list[Any]) -> tuple[Watched, ...]:
-        answers = unpack(reply[1]) or []
-        return tuple(answer if isinstance(answer, str) else CallReport.read(answer) for answer in answers)
+    def decode(reply: list[Any]) -> Watched:
+        answers = unpack(reply[2]) or []
+        found = (answer if isinstance(answer, str) else CallReport.read(answer) for answer in answers)
+        return Watched(reply[1], tuple(found))
 
     return ScriptCall.of("watch_handlers", shard, pack({"sid": sid, "tk": token, "rows": rows}), decode=decode)
 

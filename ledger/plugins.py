@@ -83,7 +83,7 @@ class PluginRegistry:
         """Adds `function(context)`, sync or async, as the handler that deliveries name in `handler`.
 
         Declare it `replayable` only if its calls are a function of its input and of recorded answers: then an owner
-        change runs it again, also after it changed something, and its earlier calls are answered from the record (C-33).
+        change runs it again, also after it changed something, and earlier calls are answered from the record (C-33).
 
         Raises:
             ValueError: the name is taken by another handler, or by this one declared otherwise.

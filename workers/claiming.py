@@ -144,12 +144,16 @@ class Claimer:
         asked_at = time.monotonic()
         # The claimer's pid in the token tells an operator which process owns a session.
         nonce = f"{os.getpid():x}x{secrets.token_hex(8)}"
-        call = claim_sessions(shard, nonce, most, shared.begin)
+        offer = shared.handlers.places.offer(most)
+        call = claim_sessions(shard, nonce, most, shared.begin, offer=offer)
+        reply = None
         try:
             reply = await confirmed(shared.store, call, within=shared.settings.lease if most else 1.0)
         except LedgerError as error:
             log.warning("claim_failed", code=error.code, shard=shard)
             return None
+        finally:
+            shared.handlers.places.settle(offer, [claimed.work for claimed in reply.sessions] if reply else [])
         if reply.sessions:
             self._start(shard, asked_at, reply)
         return reply

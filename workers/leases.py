@@ -28,6 +28,7 @@ class LeaseKeeper:
     def news(self, sid: str) -> None:
         """A signal named this session: a decision, a cancel, a new run."""
         if sid in self._owners:
+            self._owners[sid].heard()
             self._news.add(sid)
             self._wake.set()
 
@@ -69,8 +70,10 @@ class LeaseKeeper:
             return
         for owner, answer in zip(owners, answers, strict=True):
             if not answer.held:
-                owner.lost = True
+                owner.lose()
                 continue
             owner.lease_from = max(owner.lease_from, sent_at)
             if answer.cancelled_step:
                 owner.cancel_asked(answer.cancelled_step)
+            if answer.news is not None:
+                owner.heard(answer.news)

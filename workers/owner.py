@@ -6,16 +6,16 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import structlog
 
 from ledger.attempts import (
-    BeginPolicy,
     Begun,
     Nothing,
+    Parked,
     PolicyCheck,
     Reprotected,
+    Settled,
     Settlement,
     Work,
     begin_next,
@@ -23,13 +23,15 @@ from ledger.attempts import (
     void_attempt,
 )
 from ledger.errors import Refused
+from ledger.handlers import HandlerOffer, HandlerStart
 from ledger.identity import mutation_identity_of
 from ledger.ids import new_id
-from ledger.policy import Policy, stricter
+from ledger.policy import stricter
 from ledger.states import MutationStatus
-from ledger.store import AsyncStore
+from ledger.store import ScriptCall
+from workers.handlers.session import SessionHandlers
 from workers.retrying import NOT_NOW, confirmed, landed
-from workers.settings import WorkerSettings
+from workers.shared import Shared
 from workers.tools.results import (
     CANCELLED,
     EXECUTION_TIMEOUT,
@@ -57,27 +59,6 @@ _REASONS = (EXECUTION_TIMEOUT, PRE_DISPATCH_DEADLINE)
 _REFUSALS = (UNKNOWN_TOOL, ARGUMENTS_CHANGED)
 
 
-class Router(Protocol):
-    """What runs a tool; see `workers.tools.router.ToolRouter`."""
-
-    async def call(self, tool: str, arguments: dict[str, Any], context: CallContext) -> ToolReply:
-        """Runs one tool at most once and says what that proves."""
-
-
-@dataclass(slots=True)
-class Shared:
-    """What all sessions of a worker share. `past_drain`: a warm stop gives no call any more time (C-34)."""
-
-    store: AsyncStore
-    router: Router
-    policy: Policy
-    begin: BeginPolicy
-    settings: WorkerSettings
-    stopping: asyncio.Event
-    unlanded: int = 0
-    past_drain: bool = False
-
-
 @dataclass(slots=True)
 class SessionOwner:
     """One owned session. `lease_from` is this process's clock before the last confirmed renewal was sent (C-53)."""
@@ -96,13 +77,27 @@ class SessionOwner:
     _entered: int = 0
     _mutations: int = 0
     _since: float = field(default_factory=time.monotonic)
+    _handlers: SessionHandlers | None = None
+    _offer: HandlerOffer = field(default=HandlerOffer(0, 0))
 
     async def run(self, work: Work, asked_at: float) -> None:
         """Works until the session is given up, lost, or the worker stops. `asked_at`: when `work` was asked for."""
+        try:
+            await self._work(work, asked_at)
+        finally:
+            if self._handlers is not None:
+                self._handlers.leave()
+
+    async def _work(self, work: Work, asked_at: float) -> None:
         while True:
             match work:
                 case Begun():
                     work, asked_at = await self._execute(work, asked_at)
+                case HandlerStart():
+                    self._its_handlers().start(work, asked_at)
+                    work, asked_at = self._again()
+                case Parked(news):
+                    work, asked_at = await self._park(news)
                 case PolicyCheck():
                     work, asked_at = await self._begin(self._resolve(work))
                 case Nothing("again"):
@@ -117,11 +112,33 @@ class SessionOwner:
         if step == self._current:
             self.cancel.set()
 
+    def heard(self, news: int | None = None) -> None:
+        """A signal (None) or a renewal says that something changed in this session (C-31)."""
+        if self._handlers is not None:
+            self._handlers.heard(news)
+
+    def lose(self) -> None:
+        """Another owner has the session: nothing more is sent, and no handler goes on (C-32)."""
+        self.lost = True
+        if self._handlers is not None:
+            self._handlers.leave()
+
+    def stop_waiting(self) -> None:
+        """The worker stops: nothing here waits for a person any longer (C-34)."""
+        if self._handlers is not None:
+            self._handlers.stop_waiting()
+
+    def interrupt(self) -> None:
+        """The time of a warm stop is over: the call in flight is cancelled, handlers stop (C-34, C-55)."""
+        self.cancel.set()
+        if self._handlers is not None:
+            self._handlers.leave()
+
     async def _execute(self, begun: Begun, asked_at: float) -> tuple[Work, float]:
         """One attempt from confirmed intent to confirmed settlement, and what comes after it."""
         if time.monotonic() - asked_at > self.shared.settings.checkpoint_wait:
             log.warning("checkpoint_late", run_id=begun.run_id, index=begun.index)
-            return await self._put_back(begun.attempt)
+            return await self._put_back(begun.attempt, begun)
         # An event of its own: what was asked of the call before says nothing about this one.
         self.cancel, self._current = asyncio.Event(), begun.step
         if begun.step == self._cancelled or self.shared.past_drain:
@@ -136,17 +153,18 @@ class SessionOwner:
             log.error("attempt_offered_twice", run_id=begun.run_id, index=begun.index)
             return ToolReply(Verdict.OUTCOME_UNKNOWN)
         self._entered = begun.step
-        if not _as_approved(begun):
+        # Store time became monotonic time before the request left, so the deadline errs towards early (C-50).
+        deadline = asked_at + (begun.deadline - begun.store_now) / 1000
+        as_asked = self._handlers is None or self._handlers.begun(begun, deadline)
+        if not (as_asked and _as_approved(begun)):
             return ToolReply(Verdict.NOT_EXECUTED, ARGUMENTS_CHANGED)
         try:
-            return await self._dispatch(begun, asked_at)
+            return await self._dispatch(begun, deadline)
         except Exception as error:  # the router promises not to raise; if it does, nobody knows what was sent
             log.error("router_failed", error=type(error).__name__, run_id=begun.run_id, index=begun.index)
             return ToolReply(Verdict.OUTCOME_UNKNOWN)
 
-    async def _dispatch(self, begun: Begun, asked_at: float) -> ToolReply:
-        # Store time became monotonic time before the request left, so the deadline errs towards early (C-50).
-        deadline = asked_at + (begun.deadline - begun.store_now) / 1000
+    async def _dispatch(self, begun: Begun, deadline: float) -> ToolReply:
         context = CallContext(
             mutation_id=begun.mutation_id,
             logical_turn_id=begun.logical_turn_id,
@@ -177,22 +195,31 @@ class SessionOwner:
 
     async def _settle(self, begun: Begun, reply: ToolReply) -> tuple[Work, float]:
         shared = self.shared
-        next_step = None if shared.stopping.is_set() else self.step + 1
+        next_step = self.step + 1 if self._goes_on() else None
+        self._offer = shared.handlers.places.offer(1 if next_step is not None else 0)
+        settlement = _settlement(reply)
         call = settle_attempt(
             self.shard,
             begun,
             self.token,
-            _settlement(reply),
+            settlement,
             next_step=next_step,
             policy=shared.begin,
             yield_if_others=self._burst_over(),
+            offer=self._offer,
+            only_live=shared.stopping.is_set(),
         )
         asked_at = time.monotonic()
+        settled = None
         try:
-            settled = await landed(shared, call)
+            settled = await self._told(begun, call)
         except Refused as error:
             log.warning("settlement_refused", code=error.code, run_id=begun.run_id, index=begun.index)
             return self._again()
+        finally:
+            shared.handlers.places.settle(self._offer, [settled.work if settled else None])
+            if self._handlers is not None:
+                self._handlers.settled(begun, reply, settled, settlement.refusal)
         if next_step is None:
             return Nothing("stopped"), asked_at
         self.step = next_step
@@ -201,7 +228,17 @@ class SessionOwner:
             return self._again()
         return settled.work, asked_at
 
-    async def _put_back(self, attempt: str) -> tuple[Work, float]:
+    async def _told(self, begun: Begun, call: ScriptCall[Settled]) -> Settled:
+        """The settlement once it has landed; a handler is told `outcome_unknown` when its wait is over (C-24)."""
+        if self._handlers is None:
+            return await landed(self.shared, call)
+        landing = asyncio.ensure_future(landed(self.shared, call))
+        done, _ = await asyncio.wait({landing}, timeout=self.shared.settings.settlement_wait)
+        if not done:
+            self._handlers.untold(begun)
+        return await landing
+
+    async def _put_back(self, attempt: str, begun: Begun | None = None) -> tuple[Work, float]:
         """An intent that was not confirmed in time goes back before anything else begins here (C-23)."""
         self.step += 1
         call = void_attempt(self.shard, self.sid, self.token, self.step, attempt, refusal=CHECKPOINT_UNAVAILABLE)
@@ -209,7 +246,26 @@ class SessionOwner:
             await landed(self.shared, call)
         except Refused:
             return Nothing("lost"), time.monotonic()
+        if self._handlers is not None:
+            self._handlers.put_back(begun, CHECKPOINT_UNAVAILABLE)
         return self._again()
+
+    async def _park(self, news: int) -> tuple[Work, float]:
+        """Nothing to begin now; the session is kept for its handlers, or until one has a place (C-31)."""
+        await self._its_handlers().parked(news, self._offer)
+        self._mutations, self._since = 0, time.monotonic()
+        return Nothing("again"), self._since
+
+    def _its_handlers(self) -> SessionHandlers:
+        if self._handlers is None:
+            self._handlers = SessionHandlers(self.shared, self.shard, self.sid, self.token)
+        return self._handlers
+
+    def _goes_on(self) -> bool:
+        """Whether to ask for more; a warm stop begins only what a handler at work still asks for (C-34)."""
+        if self.lost or self.shared.past_drain:
+            return False
+        return not self.shared.stopping.is_set() or (self._handlers is not None and self._handlers.going)
 
     def _again(self) -> tuple[Work, float]:
         """The next begin takes a step of its own; whether the session is still ours, it says itself."""
@@ -219,8 +275,9 @@ class SessionOwner:
     async def _begin(self, reprotected: Reprotected | None = None) -> tuple[Work, float]:
         """Begins the next call, and says when it was asked for; one not confirmed in time is put back (C-23)."""
         shared = self.shared
-        while not (shared.stopping.is_set() or self.lost):
+        while self._goes_on():
             asked_at = time.monotonic()
+            self._offer = shared.handlers.places.offer(1)
             call = begin_next(
                 self.shard,
                 self.sid,
@@ -229,15 +286,22 @@ class SessionOwner:
                 shared.begin,
                 yield_if_others=self._burst_over(),
                 reprotected=reprotected,
+                offer=self._offer,
+                only_live=shared.stopping.is_set(),
             )
+            work: Work | None = None
             try:
-                return await confirmed(shared.store, call, within=shared.settings.checkpoint_wait), asked_at
+                work = await confirmed(shared.store, call, within=shared.settings.checkpoint_wait)
             except NOT_NOW:
                 return await self._put_back(f"{self.token}-{self.step}")
             except Refused as error:
                 if error.code not in ("stale_step", "attempt_voided"):
                     return Nothing("lost"), asked_at
                 self.step += 1
+            else:
+                return work, asked_at
+            finally:
+                shared.handlers.places.settle(self._offer, [work])
         return Nothing("lost" if self.lost else "stopped"), time.monotonic()
 
     def _resolve(self, check: PolicyCheck) -> Reprotected:
@@ -281,4 +345,4 @@ def _result(content: object) -> str | None:
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
-__all__ = ["Router", "SessionOwner", "Shared"]
+__all__ = ["SessionOwner", "Shared"]

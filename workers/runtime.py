@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -14,10 +14,12 @@ from ledger.attempts import Work
 from ledger.config import Config
 from ledger.errors import LedgerError
 from ledger.ownership import ClaimReply, release_sessions
+from ledger.plugins import TurnHandler
 from ledger.policy import Policy
 from ledger.store import AsyncStore, StoreSettings
 from ledger.wake import Waker
 from workers.claiming import Claimer
+from workers.handlers.host import HandlerHost
 from workers.leases import LeaseKeeper
 from workers.owner import SessionOwner, Shared
 from workers.retention import Retention
@@ -26,7 +28,7 @@ from workers.settings import begin_policy, worker_settings
 from workers.signals import SignalListener
 from workers.sweeping import Sweeper
 from workers.tools.native import NativeTools
-from workers.tools.router import ToolRouter
+from workers.tools.router import ToolRouter, split_tool
 
 log = structlog.get_logger(__name__)
 
@@ -43,12 +45,14 @@ class WorkerRuntime:
         native: NativeTools,
         waker: Waker,
         *,
+        handlers: Mapping[str, TurnHandler] | None = None,
         ended: Callable[[bool], None] = lambda failed: None,
     ) -> None:
         """`ended` is called in the loop's thread when a loop that was started has ended, by an error or not."""
         self._config = config
         self._policy = policy
         self._native = native
+        self._handlers = handlers or {}
         self._ended = ended
         self._waker = waker
         self._thread = threading.Thread(target=self._main, name="worker-loop", daemon=True)
@@ -126,10 +130,11 @@ class WorkerRuntime:
             begin=begin_policy(self._config, self._policy),
             settings=settings,
             stopping=asyncio.Event(),
+            handlers=HandlerHost(self._config, self._policy, self._handlers, self._knows),
         )
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         leases = LeaseKeeper(shared, self._owners)
-        self._claimer = Claimer(shared, lambda *claim: self._take(shared, *claim), lambda: len(self._owners))
+        self._claimer = Claimer(shared, lambda *claim: self._take(shared, *claim), lambda: self._active(shared))
         signals = SignalListener(
             store.settings.url,
             self._config.redis.shards,
@@ -150,7 +155,16 @@ class WorkerRuntime:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await router.close()
+            shared.handlers.close()
             await store.close()
+
+    def _knows(self, tool: str) -> bool:
+        """Whether a canonical tool name leads anywhere from here."""
+        return tool in self._native or split_tool(tool, self._config.mcp.servers) is not None
+
+    def _active(self, shared: Shared) -> int:
+        """Owned sessions that count against the concurrency: not those that only wait for a person."""
+        return len(self._owners) - shared.handlers.parked
 
     @staticmethod
     async def _until_stopped(asked: asyncio.Event, background: list[asyncio.Task[None]]) -> None:
@@ -193,11 +207,13 @@ class WorkerRuntime:
         await asyncio.wait([claiming], timeout=shared.settings.checkpoint_wait)
         claiming.cancel()
         log.info("draining", sessions=len(self._owners), in_flight=len(self._tasks))
+        for owner in self._owners.values():
+            owner.stop_waiting()
         await self._wait_tasks(shared.settings.stop_drain)
         shared.past_drain = True
         if self._tasks:
             for owner in self._owners.values():
-                owner.cancel.set()
+                owner.interrupt()
             await self._wait_tasks(shared.settings.cancel_drain + shared.settings.settlement_wait)
         await self._release(shared)
         log.info("drained", unfinished=len(self._tasks))

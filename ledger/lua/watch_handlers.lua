@@ -2,8 +2,8 @@
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
 -- ARGV[3] packed request {sid tk rows}: sid, owner token, rows {run, call index or -1 when the handler waits for none}
--- Reply: {n, packed {ended code or the report of propose_call, ...}} one value a row, in the rows' order: a text is the
---   status the run ended with, or `cancelling`
+-- Reply: {n, news, packed {report of propose_call or a word, ...}} one value a row, in the rows' order; the word is the
+--   status the run ended with, `cancelling`, `gone`, or `running`; news as in renew_leases
 -- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST
 -- Guarantees: a request past its time is written expired before it is shown (C-41).
 --!include guard
@@ -35,4 +35,4 @@ for place, row in ipairs(q.rows) do
   end
   answers[place] = answer
 end
-return { raise_seq(seq_key), cmsgpack.pack(answers) }
+return { raise_seq(seq_key), tonumber(S.news or -1), cmsgpack.pack(answers) }

@@ -1,0 +1,36 @@
+"""What all sessions of a worker share."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ledger.attempts import BeginPolicy
+from ledger.policy import Policy
+from ledger.store import AsyncStore
+from workers.handlers.host import HandlerHost
+from workers.settings import WorkerSettings
+from workers.tools.results import CallContext, ToolReply
+
+
+class Router(Protocol):
+    """What runs a tool; see `workers.tools.router.ToolRouter`."""
+
+    async def call(self, tool: str, arguments: dict[str, Any], context: CallContext) -> ToolReply:
+        """Runs one tool at most once and says what that proves."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all sessions of a worker share. `past_drain`: a warm stop gives no call any more time (C-34)."""
+
+    store: AsyncStore
+    router: Router
+    policy: Policy
+    begin: BeginPolicy
+    settings: WorkerSettings
+    stopping: asyncio.Event
+    handlers: HandlerHost
+    unlanded: int = 0
+    past_drain: bool = False
