@@ -40,7 +40,7 @@ local function end_queued_runs(sid)
     abandon_current(S, now)
     for _, live in ipairs({ unpack(S.live) }) do end_live(S, live.r) end
     disown(S)
-    for _, run in ipairs(redis.call('ZRANGE', K.queue(sid), 0, most - ended - 1)) do
+    for _, run in ipairs(ended < most and redis.call('ZRANGE', K.queue(sid), 0, most - ended - 1) or {}) do
       end_live(S, run)
       redis.call('ZREM', K.queue(sid), run)
     end

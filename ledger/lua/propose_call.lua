@@ -87,10 +87,10 @@ elseif not i and call_count(R) >= CALLS_MAX then
 end
 if not i then i = add_call() end
 
--- The handler hears of a call that has ended from the reply; only an open one is a matter for the owner.
-if ENDED[call_of(R, i).st] then
-  handler_need(R)
-else
+-- The handler hears of a call that has ended from the reply; only an open one is a matter for the owner. Past the
+-- ended ones first: a call that was settled without asking for the next still stands before this one.
+handler_need(R)
+if not ENDED[call_of(R, i).st] then
   s.on = true
   local need = handler_need(R)
   if need == 'wait' then

@@ -120,14 +120,14 @@ end
 -- begins it: a start that takes another way leaves it behind.
 local function handler_need(R)
   local s = R.state
-  if s.i < call_count(R) then
+  while s.i < call_count(R) do
     local call = call_of(R, s.i)
     if call.st == 'w' and call.ex <= R.now then end_call(R, s.i, 'x') end
-    if ENDED[call.st] then
-      s.i, s.on = s.i + 1, nil
-    elseif s.on then
-      return call.st == 'w' and 'wait' or 'begin'
+    if not ENDED[call.st] then
+      if s.on then return call.st == 'w' and 'wait' or 'begin' end
+      break
     end
+    s.i, s.on = s.i + 1, nil
   end
   if s.cx then return 'end' end
   return s.hs and 'idle' or 'start'
