@@ -8,8 +8,7 @@ from typing import Any, Literal
 import click
 
 from ledger.cli.options import Settings, common
-from ledger.cli.output import print_json
-from ledger.cli.tables import pretty, printable
+from ledger.cli.tables import pretty, print_exact, printable
 from ledger.client import Approval, Client
 from ledger.errors import LedgerError, Refused
 
@@ -48,7 +47,7 @@ def approvals(settings: Settings, session: str | None, url: str | None, token: s
     except LedgerError as error:
         raise with_fix(error) from None
     if settings.json:
-        print_json({"approvals": waiting})
+        print_exact({"approvals": waiting})
         return
     if not waiting:
         click.echo("nothing waits for a decision")
@@ -92,7 +91,7 @@ def _decide(
     except LedgerError as error:
         raise with_fix(error) from None
     if settings.json:
-        print_json(decided)
+        print_exact(decided)
     else:
         click.echo(printable(f"{decided['state']}: {decided['tool']} in session {decided['session_id']}"))
 

@@ -12,7 +12,7 @@ from ledger.approvals import pending_approvals
 from ledger.cli.options import Settings, common
 from ledger.cli.output import print_json
 from ledger.cli.reach import opened, tenant_option, the_tenant
-from ledger.cli.tables import SHORT_ID, pretty, print_table
+from ledger.cli.tables import SHORT_ID, pretty, print_exact, print_table
 from ledger.cli.views import mutation_view, session_view, waiting_view
 from ledger.errors import Refused
 from ledger.history import SessionRow, list_sessions, read_session
@@ -96,7 +96,7 @@ def show(settings: Settings, session: str, arguments: bool, tenant: str | None) 
                 mutation["arguments"] = kept[named]
     view["waiting"] = [waiting_view(approval, arguments=arguments) for approval in waiting]
     if settings.json:
-        print_json(view)
+        print_exact(view)
     else:
         _print_session(view)
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,9 +37,15 @@ def printable(text: str) -> str:
     return "".join(map(_shown, text))
 
 
+def print_exact(data: Any) -> None:
+    """`print_json` for what holds arguments: integers of any size stay what they are (C-02)."""
+    click.echo(json.dumps(data, separators=(",", ":")))
+
+
 def pretty(value: Any) -> list[str]:
     """JSON in lines for people; nothing in it is invisible."""
-    return [printable(line) for line in json.dumps(value, indent=2, ensure_ascii=False).splitlines()]
+    # Not splitlines: JSON leaves U+2028 and its like unescaped, and they must not begin a line of their own.
+    return [printable(line) for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n")]
 
 
 def _shown(character: str) -> str:
