@@ -310,6 +310,7 @@ def test_a_session_is_yielded_only_while_others_are_ready(ledger: Ledger) -> Non
     token = owned(ledger, plan(2), did="d2")
     work = begun(ledger.run(begin(token, 2, yield_if_others=True)))
     ledger.admit(plan(1), session="s2")
+    ledger.outlast(2)
     settled = ledger.settle(work, token, next_step=3, yield_if_others=True)
     assert why(settled.work) == "yielded"
     assert {sid.decode() for sid in ledger.raw.zrange(key("ready"), 0, -1)} == {SID, sid_of("s2")}
