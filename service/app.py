@@ -20,6 +20,7 @@ from service.describe import Problem, component_schemas
 from service.door import EXTENSION, FrontDoor
 from service.errors import init_errors
 from service.metrics import Metrics
+from service.incoming import SessionPart
 from service.models import DecisionRequest, MetadataRequest, TriggerRequest
 from service.replies import EventsReply, RunReply
 from service.requests import init_requests
@@ -56,6 +57,7 @@ def create_app(
     app.config["MAX_BODY_BYTES"] = config.service.max_body_bytes
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
+    app.url_map.converters["session"] = SessionPart
     app.extensions[EXTENSION] = _front_door(config, store, waker, data_dir)
     init_errors(app)
     init_requests(app)

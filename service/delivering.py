@@ -91,7 +91,7 @@ def _propose(door: FrontDoor, index: int, call: ProposedTool) -> ProposedCall:
     found = policy.resolve(call.tool, call.arguments)
     if not _is_known(door, found.tool):
         raise Refused(f"calls.{index}.tool: no server or plugin has {found.tool}", code="unknown_tool")
-    if not found.protected and policy.warns_about(found.tool):
+    if policy.warns_about(found.tool):
         door.warn_unprotected(found.tool)
     return ProposedCall(found.tool, text, found.protected, found.level, found.rule, found.budget_eligible)
 

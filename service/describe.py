@@ -33,6 +33,7 @@ class Problem(BaseModel):
     request_id: str | None = None
     admitted: str | None = Field(None, description="`unknown` after a write that was sent and not confirmed")
     decided: str | None = Field(None, description="`unknown` after a decision that was sent and not confirmed")
+    erased: str | None = Field(None, description="`unknown` after an erasure that was sent and not confirmed")
     delivery_id: str | None = Field(None, description="what to retry with")
 
 

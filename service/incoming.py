@@ -10,6 +10,7 @@ from flask import current_app, request
 from gunicorn.http.errors import ParseException
 from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.routing import BaseConverter
 
 from ledger.errors import InvalidRequest, Refused
 from ledger.strict_json import BODY_DEPTH, loads
@@ -76,6 +77,13 @@ def read_query(model: type[M]) -> M:
 def path_value(name: str) -> str:
     """A part of the path; flask-openapi hands views only what it validated itself."""
     return str((request.view_args or {})[name])
+
+
+class SessionPart(BaseConverter):
+    """A session id in a path; it may hold slashes, anywhere (the route checks the rest)."""
+
+    regex = ".+"
+    part_isolating = False
 
 
 def choose(forms: Sequence[str]) -> str:

@@ -101,6 +101,12 @@ class TriggerQuery(Query):
     wait: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] | None = None
 
 
+class EraseQuery(Query):
+    """`wait`: seconds to wait until everything is deleted."""
+
+    wait: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] | None = None
+
+
 class EventsQuery(Query):
     """`after`: the number of the last event seen. `follow=1` goes on until the run ends."""
 

@@ -137,6 +137,13 @@ class StateReply(Reply):
     mutation_state: dict[str, Any] | None
 
 
+class ErasureReply(Reply):
+    """The session is invisible; what is left of it is being deleted."""
+
+    session_id: str
+    status: Literal["erasing"]
+
+
 class LiveReply(Reply):
     """The process serves."""
 

@@ -1,6 +1,6 @@
 """One blueprint an area."""
 
-from service.routes import approvals, contracts, health, host, outcomes, runs, trigger
+from service.routes import approvals, contracts, health, host, outcomes, runs, sessions, trigger
 
 BLUEPRINTS = (
     trigger.api,
@@ -8,6 +8,7 @@ BLUEPRINTS = (
     approvals.api,
     outcomes.api,
     host.api,
+    sessions.api,
     contracts.api,
     health.api,
 )

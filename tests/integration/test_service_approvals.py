@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from ledger.identity import session_hash
+from ledger.ids import shard_of_session
+from ledger.store import ScriptCall, SyncStore
 from tests.support.service import ASK, AUTO, CONFIRM, Bench, bearer
 from tests.support.wait import wait_until
 
@@ -53,6 +56,12 @@ def test_the_inbox_is_oldest_first_over_all_shards_and_filtered(bench: Bench) ->
     assert inbox["next"] is None
     some = bench.get("/api/approvals?limit=3", as_="bob").get_json()["approvals"]
     assert some == inbox["approvals"][:3]
+    twin = next(
+        session
+        for session in (f"twin{n}" for n in range(1000))
+        if shard_of_session(session_hash("acme", session), 16) == int(runs[2]["run_id"][:2], 16)
+    )
+    bench.trigger((ASK, {}), session=twin)
     one = bench.get("/api/approvals?session_id=s3&state=pending", as_="bob").get_json()["approvals"]
     assert [row["id"] for row in one] == [call["approval_id"] for call in runs[2]["calls"]]
     assert _code(bench.get("/api/approvals?state=denied", as_="bob")) == (400, "invalid_request")
@@ -116,6 +125,47 @@ def test_a_late_decision_is_expired_though_nobody_sweeps(make_bench: Callable[..
     ended = bench.run(run["run_id"])
     assert (ended["status"], [call["status"] for call in ended["calls"]]) == ("failed", ["expired", "expired"])
     assert [call["outcome"] for call in ended["calls"]] == [None, None]
+
+
+@pytest.mark.proves("C-41")
+def test_the_inbox_never_shows_what_has_expired(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy={"approval_timeout_seconds": 0.15})
+    bench.trigger((ASK, {"n": 1}))
+
+    def inbox() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = bench.get("/api/approvals", as_="bob").get_json()["approvals"]
+        assert {row["state"] for row in rows} <= {"pending"}
+        return rows
+
+    assert len(inbox()) == 1
+    wait_until(lambda: not inbox(), 5, "the expiry")
+
+
+@pytest.mark.proves("C-41")
+def test_a_request_that_expires_between_reading_and_deciding(make_bench: Callable[..., Bench]) -> None:
+    class SlowStore(SyncStore):
+        """Answers the first read of an approval only when its time is over."""
+
+        waited = False
+
+        def run(self, call: ScriptCall[Any]) -> Any:
+            """The answer as it was read."""
+            answer = super().run(call)
+            if call.script.name == "read_approvals" and not self.waited:
+                self.waited = True
+                due = answer.approvals[0].expires_at
+                wait_until(
+                    lambda: int(self.command([["TIME"]])[0][0]) * 1000 > due, 5, "the approval's time to be over"
+                )
+            return answer
+
+    bench = make_bench(policy={"approval_timeout_seconds": 0.3})
+    run = bench.trigger((ASK, {"n": 1}))
+    store = SlowStore(bench.door.store.settings)
+    bench.door.store = store
+    assert _code(bench.approve(run)) == (409, "approval_expired")
+    assert bench.run(run["run_id"])["calls"][0]["status"] == "expired"
+    store.close()
 
 
 @pytest.mark.proves("C-41")

@@ -213,8 +213,8 @@ def test_streams_are_bounded_and_a_refused_one_admits_nothing(make_bench: Callab
     again = bench.client.post("/api/trigger", json=plan((ASK, {"n": 1})), headers=headers)
     assert again.status_code == 200
     again.close()
-    refused = bench.client.post("/api/trigger", json=plan(("mcp__nowhere__x", {})), headers=headers)
-    assert _code(refused) == (422, "unknown_tool")
+    refused = bench.client.post("/api/trigger", json=plan((ASK, {}), logical_turn_id="0" * 34), headers=headers)
+    assert _code(refused) == (409, "logical_turn_unavailable")
     assert "mutation_ledger_open_streams 0.0" in bench.get("/metrics").text
 
 
