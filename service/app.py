@@ -19,8 +19,8 @@ from service.delivering import admission_limits
 from service.describe import Problem, component_schemas
 from service.door import EXTENSION, FrontDoor
 from service.errors import init_errors
-from service.metrics import Metrics
 from service.incoming import SessionPart
+from service.metrics import Metrics
 from service.models import DecisionRequest, MetadataRequest, TriggerRequest
 from service.replies import EventsReply, RunReply
 from service.requests import init_requests

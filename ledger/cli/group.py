@@ -24,6 +24,7 @@ COMMANDS = {
     "approvals": "ledger.cli.approvals:approvals",
     "approve": "ledger.cli.approvals:approve",
     "deny": "ledger.cli.approvals:deny",
+    "erase": "ledger.cli.erase:erase",
     "tail": "ledger.cli.tail:tail",
 }
 ENTRY_POINTS = "mutation_ledger.commands"

@@ -113,6 +113,14 @@ class Client:
         given = {name: value for name, value in body.items() if value is not None}
         return cast(Approval, self._http.call("POST", f"/api/approvals/{_part(approval_id)}", body=given))
 
+    def erase(self, session_id: str, *, wait: float | None = None) -> bool:
+        """Erases a session (C-82). True once everything is deleted, for which `wait` seconds (0-60) are waited.
+
+        It may be given again after a lost answer; when all is gone by then, it raises Refused with not_found.
+        """
+        path = f"/api/sessions/{_part(session_id)}"
+        return self._http.call("DELETE", path, query={"wait": wait}, wait=wait or 0) is None
+
     def outcomes(self, session_id: str) -> list[Record]:
         """A session's outcomes, oldest turn first; empty for an unknown session."""
         reply = self._http.call("GET", "/api/mutation-outcomes", query={"session_id": session_id})

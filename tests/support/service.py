@@ -43,7 +43,8 @@ _TOKENS: list[dict[str, Any]] = [
     {"name": "many", "tenant": "acme", "roles": ["trigger"], "agents": ["one", "two"]},
     {"name": "bob", "tenant": "acme", "roles": ["approve"]},
     {"name": "eve", "tenant": "acme", "roles": ["approve", "trigger"]},
-    {"name": "other", "tenant": "umbrella", "roles": ["trigger", "read", "host", "approve"]},
+    {"name": "carol", "tenant": "acme", "roles": ["erase"]},
+    {"name": "other", "tenant": "umbrella", "roles": ["trigger", "read", "host", "approve", "erase"]},
 ]
 
 
@@ -113,6 +114,10 @@ class Bench:
         """A POST of JSON with a token."""
         kwargs: dict[str, Any] = {} if body is None else {"json": body}
         return self.client.post(path, headers=bearer(as_) | _headers(headers), **kwargs)
+
+    def erase(self, session: str, query: str = "", as_: str = "carol") -> TestResponse:
+        """A DELETE of a session; the id is put into the path as it is."""
+        return self.client.delete(f"/api/sessions/{session}{query}", headers=bearer(as_))
 
     def raw(self, data: bytes, kind: str | None = "application/json", as_: str = "host") -> TestResponse:
         """A trigger with these very bytes."""
