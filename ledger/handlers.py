@@ -172,7 +172,7 @@ def propose_call(
 ) -> ScriptCall[CallReport]:
     """Asks for a call; the same ordinal and mutation find the call that is there already (C-44).
 
-    Raises when run, Refused with: lease_lost, run_ended, call_limit, replay_diverged.
+    Raises when run, Refused with: lease_lost, run_ended, call_in_flight, call_limit, replay_diverged.
     """
     request = {
         "sid": sid,

@@ -134,7 +134,10 @@ class WorkerRuntime:
         )
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         leases = LeaseKeeper(shared, self._owners)
-        self._claimer = Claimer(shared, lambda *claim: self._take(shared, *claim), lambda: self._active(shared))
+        gate = shared.handlers.gate
+        gate.active = lambda: len(self._owners)
+        self._claimer = Claimer(shared, lambda *claim: self._take(shared, *claim), lambda: gate.active() - gate.parked)
+        gate.place_freed = self._claimer.place_freed
         signals = SignalListener(
             store.settings.url,
             self._config.redis.shards,
@@ -161,10 +164,6 @@ class WorkerRuntime:
     def _knows(self, tool: str) -> bool:
         """Whether a canonical tool name leads anywhere from here."""
         return tool in self._native or split_tool(tool, self._config.mcp.servers) is not None
-
-    def _active(self, shared: Shared) -> int:
-        """Owned sessions that count against the concurrency: not those that only wait for a person."""
-        return len(self._owners) - shared.handlers.parked
 
     @staticmethod
     async def _until_stopped(asked: asyncio.Event, background: list[asyncio.Task[None]]) -> None:
@@ -197,6 +196,7 @@ class WorkerRuntime:
                     del self._owners[owner.sid]
                 if self._claimer is not None:
                     self._claimer.place_freed()
+                owner.shared.handlers.gate.freed()
 
     async def _drain(self, shared: Shared, claiming: asyncio.Task[None]) -> None:
         """Warm stop: let calls finish, then cancel what is left, settle, and give every session back (C-34, C-55)."""

@@ -6,7 +6,7 @@
 --   digest, approval timeout ms, most pending approvals of a session
 -- Reply: {n, packed {i st rf ap lf now turn res o}}: the call's index, status, refusal code, approval id, session clock
 --   left ms, store time, turn id, result JSON, record JSON
--- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST RUN_ENDED CALL_LIMIT REPLAY_DIVERGED
+-- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST RUN_ENDED CALL_IN_FLIGHT CALL_LIMIT REPLAY_DIVERGED
 -- Guarantees: the same proposal finds the same call, also after another owner started the handler anew: nobody is asked
 --   twice. A start that takes another way cannot leave an intent behind it.
 --!include guard
@@ -84,6 +84,8 @@ if call and (call.t ~= q.t or call.m ~= q.m) then
   i = nil
 elseif not i and call_count(R) >= CALLS_MAX then
   refuse('CALL_LIMIT', 'too many calls in one run')
+elseif not i and s.on and handler_need(R) ~= 'idle' then
+  refuse('CALL_IN_FLIGHT', R.id .. ':' .. s.i)
 end
 if not i then i = add_call() end
 

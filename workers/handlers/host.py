@@ -15,6 +15,7 @@ from ledger.plugins import TurnHandler
 from ledger.policy import Policy
 from ledger.states import CallStatus
 from ledger.strict_json import check_arguments
+from workers.handlers.gate import Gate
 from workers.handlers.places import Places
 from workers.handlers.results import CallRefused, CallResult
 from workers.tools.pool import DaemonPool
@@ -24,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class HandlerHost:
-    """`knows` says whether a canonical tool name can be routed here. `parked` counts sessions that only wait."""
+    """`knows` says whether a canonical tool name can be routed here."""
 
     def __init__(
         self, config: Config, policy: Policy, handlers: Mapping[str, TurnHandler], knows: Callable[[str], bool]
@@ -40,7 +41,7 @@ class HandlerHost:
             frozenset(name for name, handler in handlers.items() if not handler.asynchronous),
             frozenset(name for name, handler in handlers.items() if handler.replayable),
         )
-        self.parked = 0
+        self.gate = Gate(config.workers.concurrency)
         self._policy = policy
         self._knows = knows
         self._max_bytes = config.service.max_argument_bytes

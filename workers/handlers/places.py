@@ -55,8 +55,12 @@ class Places:
         self.pass_on()
 
     def wait(self, offer: HandlerOffer, wake: Callable[[], None]) -> None:
-        """Calls `wake` once when there is what the short `offer` lacked."""
-        (self._for_any if offer.handlers < 1 else self._for_sync).append(wake)
+        """Calls `wake` once when there is what the short `offer` lacked; at once if that is so by now."""
+        lacked, waiting = (self._live, self._for_any) if offer.handlers < 1 else (self._sync, self._for_sync)
+        if lacked > 0:
+            wake()
+        else:
+            waiting.append(wake)
 
     def forget(self, wake: Callable[[], None]) -> None:
         """Takes a waiter back."""

@@ -73,7 +73,11 @@ class HandlerRunner:
         if handler is None:
             self._host.places.leave(start.handler)
             return Outcome(code=UNKNOWN_HANDLER)
-        work = await self._enter(handler, start)
+        try:
+            work = await self._enter(handler, start)
+        except BaseException:
+            self._host.places.leave(start.handler)
+            raise
         await asyncio.wait({work, self._live.halted}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             if isinstance(self._live.stopped, OwnerLost):

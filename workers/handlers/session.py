@@ -60,6 +60,7 @@ class SessionHandlers:
     _look_again: bool = False
     _idle: bool = False
     _counted: bool = False
+    _left: bool = False
 
     # The owner's side
 
@@ -90,11 +91,15 @@ class SessionHandlers:
         self._idle = True
         self._count()
         try:
-            await self.wake.wait()
+            await self._woken()
+            # Who took no place while a person was asked needs one to go on.
+            while self._counted and host.gate.full and not self.worker.stopping.is_set():
+                host.gate.line_up(self.wake.set)
+                await self._woken()
         finally:
-            self.wake.clear()
             self._idle = False
             self._count()
+            host.gate.leave_line(self.wake.set)
             if short:
                 host.places.forget(self.wake.set)
 
@@ -150,9 +155,9 @@ class SessionHandlers:
                 landing.set_result(None)
         if self._looking is not None:
             self._looking.cancel()
-        self.wake.set()
-        self._idle = False
+        self._left = True
         self._count()
+        self.wake.set()
         self.worker.handlers.places.pass_on()
 
     # The handlers' side
@@ -164,6 +169,8 @@ class SessionHandlers:
     async def propose(self, live: LiveHandler, call: HandlerCall) -> CallReport:
         """See `Desk`. Tried again until it is confirmed: a proposal that may have landed is not given up."""
         host = self.worker.handlers
+        # Told `outcome_unknown` before its settlement landed, a handler may be faster than that (C-24).
+        await self.landing(live.run_id)
         script = propose_call(
             self.shard,
             self.sid,
@@ -210,6 +217,10 @@ class SessionHandlers:
         self._landed(live.run_id)
         self.wake.set()
         self._count()
+
+    async def _woken(self) -> None:
+        await self.wake.wait()
+        self.wake.clear()
 
     def _deliver(self, begun: Begun, result: CallResult) -> None:
         live = self.live.get(begun.run_id)
@@ -267,10 +278,12 @@ class SessionHandlers:
 
     def _count(self) -> None:
         """A session whose handlers all wait for a person takes no place from others (architecture, turn handlers)."""
-        waits = self._idle and bool(self.live) and all(live.waits_for_person for live in self.live.values())
+        waits = self._idle and bool(self.live) and not self._left
+        waits = waits and all(live.waits_for_person for live in self.live.values())
         if waits != self._counted:
             self._counted = waits
-            self.worker.handlers.parked += 1 if waits else -1
+            gate = self.worker.handlers.gate
+            (gate.park if waits else gate.unpark)()
 
 
 def _result(begun: Begun, reply: ToolReply, settled: Settled, refused: str | None) -> CallResult:

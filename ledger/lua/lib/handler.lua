@@ -36,7 +36,7 @@ end
 
 local function start_handler(S, R, hd, step)
   local s = R.state
-  s.hs, s.on, s.st, s.tp = true, nil, 'running', nil
+  s.hs, s.on, s.st = true, nil, 'running'
   s.rp = hd.rp[R.meta.h]
   clock_start(R)
   redis.call('ZREM', K.queue(S.sid), R.id)
@@ -65,7 +65,7 @@ end
 
 local function queue_handler(S, R)
   local s = R.state
-  s.hs, s.on, s.tp, s.st = nil, nil, nil, 'queued'
+  s.hs, s.on, s.st = nil, nil, 'queued'
   clock_start(R)
   redis.call('ZADD', K.queue(S.sid), R.meta.n, R.id)
   save_run(R)
