@@ -159,7 +159,7 @@ def test_a_handler_past_its_deadline_is_not_waited_for(kind: int) -> None:
         started = time.monotonic()
         reply = await tools.call("tool", {}, call_context(0.2))
         assert (reply.verdict, reply.reason) == (UNKNOWN, "execution_timeout")
-        assert time.monotonic() - started < 0.4
+        assert time.monotonic() - started < 2
         release.set()
         tools.close()
 
@@ -222,7 +222,7 @@ def test_a_handler_that_does_not_end_in_the_drain_is_unknown(kind: int) -> None:
         started = time.monotonic()
         reply = await tools.call("tool", {}, call_context(cancel=cancel))
         assert (reply.verdict, reply.reason) == (UNKNOWN, None)
-        assert 0.2 < time.monotonic() - started < 0.5
+        assert 0.2 < time.monotonic() - started < 2
         release.set()
         tools.close()
 

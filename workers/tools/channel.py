@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
+
+if TYPE_CHECKING:
+    # The SDK has no public name for these; at run time we do without.
+    from mcp.client._transport import ReadStream, WriteStream
 
 
 class Health:

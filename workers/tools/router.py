@@ -40,7 +40,7 @@ class ToolRouter:
         cancel_drain_seconds: float = 5.0,
     ) -> None:
         self._configs = dict(servers)
-        self._native = native if native is not None else NativeTools()
+        self._native = native or NativeTools(cancel_drain_seconds=cancel_drain_seconds)
         self._drain_seconds = cancel_drain_seconds
         self._servers: dict[str, McpServer] = {}
 
