@@ -329,6 +329,41 @@ def test_a_new_delivery_to_an_expired_session_starts_a_fresh_one(ledger: Ledger)
     refused(ledger, admission(plan(1)), "delivery_retired")
 
 
+def last_message(ledger: Ledger) -> int:
+    session = ledger.session()
+    assert session is not None
+    assert ledger.raw.zscore(key("expiry"), sid_of("s1")) == session.last_message_at + LIMITS.inactivity_ms
+    return session.last_message_at
+
+
+@pytest.mark.proves("C-80")
+def test_a_new_mutation_delivery_moves_the_inactivity_clock_and_a_repeat_does_not(ledger: Ledger) -> None:
+    ledger.admit(plan(1))
+    ledger.finish()
+    moments = [last_message(ledger)]
+    ledger.outlast(2)
+    turn = ledger.admit(plan(1)).run.logical_turn_id
+    moments.append(last_message(ledger))
+    ledger.admit(plan(1), did="d2", logical_turn_id=turn)
+    moments.append(last_message(ledger))
+    ledger.outlast(2)
+    ledger.finish()
+    moments.append(last_message(ledger))
+    assert moments[0] == moments[1] < moments[2] == moments[3]
+
+
+@pytest.mark.proves("C-80")
+def test_a_run_that_changed_nothing_moves_the_inactivity_clock_when_it_completes(ledger: Ledger) -> None:
+    ledger.admit([proposed(0, protected=False)])
+    ledger.outlast(2)
+    ledger.admit([proposed(1, protected=False)], did="d2")
+    admitted = last_message(ledger)
+    ledger.outlast(2)
+    before = ledger.now()
+    ledger.finish()
+    assert admitted < before <= last_message(ledger)
+
+
 @pytest.mark.proves("C-50")
 @pytest.mark.parametrize(("deadline", "ceiling"), [(None, 900_000), (5_000, 5_000), (10**9, 900_000), (1, 1)])
 def test_the_ceiling_is_the_smaller_of_the_host_s_and_ours(ledger: Ledger, deadline: int | None, ceiling: int) -> None:
