@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flask import request
+from flask import g, request
 
 from ledger.config import Role
 from ledger.errors import InvalidRequest, Refused
@@ -20,6 +20,7 @@ def authorize(role: Role) -> Principal:
     principal = current_door().tokens.authenticate(token.strip()) if scheme.lower() == "bearer" else None
     if principal is None:
         raise Refused("send a known token as Authorization: Bearer", code="unauthorized")
+    g.principal = principal.name
     if not principal.may(role):
         code = "not_an_approver" if role is Role.APPROVE else "forbidden"
         raise Refused(f"this needs the role {role}", code=code)

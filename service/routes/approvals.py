@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flask import Response
+import structlog
+from flask import Response, g
 from flask_openapi.blueprint import APIBlueprint
 
 from ledger.approvals import Decided, Decision, decide, pending_approvals, read_approval
@@ -22,6 +23,8 @@ from service.jsonio import json_response
 from service.models import ApprovalsQuery, DecisionRequest, NoQuery
 from service.present import approval_object
 from service.replies import ApprovalReply, ApprovalsReply
+
+log = structlog.get_logger(__name__)
 
 api = APIBlueprint("approvals", __name__)
 
@@ -79,6 +82,7 @@ def answer() -> Response:
         decided = _decide(door)
     except LedgerError as error:
         door.metrics.decisions.labels(error.code).inc()
+        log.warning("decision_not_taken", code=error.code, principal=g.get("principal"))
         raise
     door.metrics.decisions.labels(decided.how).inc()
     return json_response(approval_object(decided.approval))

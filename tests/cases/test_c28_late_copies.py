@@ -27,7 +27,7 @@ def _nothing_to_do(bench: Bench) -> bool:
     ready = [
         bench.door.store.command([["ZCARD", f"ml:{{{shard:02x}}}:ready"]])[0] for shard in range(bench.door.shards)
     ]
-    return sum(ready) == 0
+    return not any(ready)
 
 
 @pytest.mark.proves("C-60")

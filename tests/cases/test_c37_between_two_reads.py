@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_two_in_the_same_millisecond_with_a_reconnect_between(
     store_url: str, publisher: Publisher, valkey_session: ValkeyProcess
 ) -> None:
     publisher.publish(3, 1)
-    client = valkey_session.client()
+    client: Any = valkey_session.client()
     stream = "ml:{03}:outcomes"
     (_, fields), *_ = client.xrange(stream)
     client.xadd(stream, fields | {b"mutation_revision": b"3"}, id="9999999999999-0")

@@ -88,3 +88,12 @@ def untouched(bench: Bench) -> Iterator[None]:
         before = snapshot.take(client)
         yield
         assert snapshot.take(client) == before
+
+
+@contextmanager
+def unchanged(bench: Bench) -> Iterator[None]:
+    """Fails if any key of the store differs after the block; a repeat may raise the counters (C-22)."""
+    with redis.Redis.from_url(bench.door.store.settings.url) as client:
+        before = snapshot.take(client)
+        yield
+        assert snapshot.differences(before, snapshot.take(client)) == {}
