@@ -70,9 +70,8 @@ def accept_store(settings: StoreSettings, *, each: Callable[[int], None] | None 
 def _accept_shard(store: SyncStore, shard: int, store_id: str, state: StoreState) -> int:
     """Accepts one shard, a bounded number of runs a call; how many it ended."""
     key = seq_key(shard)
-    # An emptied shard knows neither its number of shards nor the ids that running processes will send; both must be
-    # there before it is accepted, or the next call of such a process would refuse the store again.
-    _confirmed(store, "EVAL", SCRIPTS["init_shard"].source, 1, key, store_id, state.shards)
+    # An emptied shard knows neither its number of shards, which consumers ask for, nor the ids that running processes
+    # will send: without those the next call of such a process would refuse the store again.
     retired = [field for known in sorted(state.known_ids) for field in (f"was:{known}", "1")]
     _confirmed(store, "HSET", key, "shards", state.shards, *retired)
     ended, more = 0, 1

@@ -112,7 +112,7 @@ def _waiting(store: SyncStore, session: Session) -> Sequence[Approval]:
     shard = shard_of_session(session_hash(session.tenant, session.session_id), store.settings.redis.shards)
     # Reading may write an expiry that wants a worker; the next sweep, within two seconds, finds that by itself.
     rows = store.run(pending_approvals(shard, session.tenant, MOST_WAITING)).approvals
-    return [row for row in rows if row.session_id == session.session_id and row.state == "pending"]
+    return [row for row in rows if row.session_id == session.session_id]
 
 
 def _arguments(store: SyncStore, session: Session) -> dict[tuple[str, str], Any]:

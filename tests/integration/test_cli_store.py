@@ -25,6 +25,7 @@ from ledger.store import StoreSettings
 from tests.support.cli import Ran, run
 from tests.support.publishing import SHARDS, Publisher, session_in
 from tests.support.valkey import ValkeyProcess, free_port
+from tests.support.wait import wait_until
 
 Cli = Callable[..., Ran]
 UNKNOWN = MutationStatus.OUTCOME_UNKNOWN
@@ -147,6 +148,17 @@ def test_arguments_are_shown_only_when_asked_for(ml: Cli, publisher: Publisher) 
     (waiting,) = shown["waiting"]
     assert (waiting["level"], waiting["arguments"]) == ("confirm", {"title": "secret-0"})
     assert ml("show", session, "--arguments").out.count("secret-0") == 2
+
+
+def test_show_lists_what_waits_in_this_session_and_has_not_expired(ml: Cli, publisher: Publisher) -> None:
+    session, other = session_in(6), session_in(6)
+    publisher.admit(other, 1, level="approve")
+    publisher.admit(session, 2, level="approve")
+    assert len(ml("show", session, "--json").json["waiting"]) == 2
+    late = session_in(6)
+    publisher.admit(late, 1, level="approve", approval_ms=1)
+    publisher.admit(late, 1, level="approve")
+    wait_until(lambda: len(ml("show", late, "--json").json["waiting"]) == 1, 5, "the first request to expire")
 
 
 def test_show_knows_only_its_tenants_sessions(ml: Cli, publisher: Publisher) -> None:
@@ -283,10 +295,11 @@ def test_an_accept_that_was_cut_off_is_begun_again(publisher: Publisher, store_u
 
     with pytest.raises(KeyboardInterrupt):
         accept_store(settings, each=stop)
-    accept_store(settings)
+    first = accept_store(settings)
     for shard in range(SHARDS):
         publisher.publish(shard)
     Publisher(store_url).publish(2)
+    assert accept_store(settings).store_id != first.store_id
 
 
 def test_accepting_asks_first(store_url: str, publisher: Publisher, tmp_path: Path) -> None:

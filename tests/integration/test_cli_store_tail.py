@@ -83,6 +83,7 @@ def test_cursors_of_different_files_and_tenants_are_apart(tail: Cli, publisher: 
     assert [line["tenant"] for line in lines(tail("--tenant", "acme", "--from-start"))] == ["acme"]
     publisher.publish(2, tenant="a/b")
     assert len(lines(tail("--cursor", "mine"))) == 1
+    assert lines(tail("--tenant", "acme")) == []
     assert len(lines(tail("--tenant", "a/b"))) == 1
 
 

@@ -172,6 +172,20 @@ def test_accepting_a_store_is_a_gap(store_url: str, consumer: OutcomeConsumer, p
     assert len(read(consumer)) == 1
 
 
+@pytest.mark.proves("C-27")
+def test_an_emptied_store_can_be_followed_as_soon_as_it_is_accepted(
+    store_url: str, consumer: OutcomeConsumer, publisher: Publisher, valkey_session: ValkeyProcess
+) -> None:
+    """Before any process opened it anew: the one that met the loss goes on with the connection it has."""
+    valkey_session.client().flushall()
+    with pytest.raises(StoreWentBack):
+        publisher.publish(4)
+    accept_store(StoreSettings(RedisConfig(url=store_url)))
+    assert list(consumer.resync()) == []
+    publisher.publish(4)
+    assert len(read(consumer)) == 1
+
+
 def test_resynchronisation_brings_what_history_has_and_the_streams_go_on(
     store_url: str, consumer: OutcomeConsumer, publisher: Publisher, cursors: FileCursorStore
 ) -> None:

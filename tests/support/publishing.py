@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from ledger import attempts, ownership
@@ -45,8 +46,10 @@ class Publisher:
         level: str | None = None,
         delivery: str | None = None,
         on_error: Literal["stop", "continue"] = "stop",
+        approval_ms: int = 300_000,
     ) -> Admitted:
         """Hands in a plan of `calls` distinct protected calls; nobody is asked unless `level` is given."""
+        limits = replace(LIMITS, approval_ms=approval_ms)
         proposed = [
             ProposedCall("mcp__boards__create", check_arguments({"title": f"secret-{n}"}), True, level)
             for n in range(calls)
@@ -55,7 +58,7 @@ class Publisher:
         made = Delivery(
             tenant, session, "ops", "dana", "agent", delivery or secrets.token_hex(8), proposed, content, on_error
         )
-        return self.store.run(admit_delivery(made, LIMITS, SHARDS))
+        return self.store.run(admit_delivery(made, limits, SHARDS))
 
     def begin(self, shard: int) -> list[ownership.Claimed]:
         """Claims what is ready in a shard; the first call of each session is begun."""
