@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
-from ledger.durability import COMMANDS, Report, facts_from, judge, require
+from ledger.durability import Report
 from ledger.errors import StoreUnavailable, Unconfirmed
 from ledger.store.call import ScriptCall
-from ledger.store.opening import adopt_all, adopt_first, init_commands
+from ledger.store.lane import Acquaintance, Lane
+from ledger.store.replies import Command
 from ledger.store.settings import StoreSettings
-from ledger.store.sync import ADOPTIONS_MAX, RECHECK_SECONDS, Command, _run_id
+from ledger.store.sync import ADOPTIONS_MAX
 from ledger.store.view import LedgerView
 from ledger.store.wire import StoreChanged, check_aof, is_missing_script, translate
 
 T = TypeVar("T")
+LANES = 4
 MAX_BATCH = 256
+SMALL_BATCH = 16
+"""Fewer calls are not split over lanes: they had better share one fsync."""
 
 
 class _Waiting:
-    """A call on its way: its commands' place in a batch and who waits for the answer."""
+    """A call on its way: what was sent for it and who waits for the answer."""
 
     __slots__ = ("call", "future", "store_id")
 
@@ -38,42 +38,44 @@ class _Waiting:
 
 
 class AsyncStore:
-    """Runs script calls of one event loop in batches on one pinned connection.
+    """Runs script calls of one event loop in batches, each on one of a few pinned connections.
 
-    While a batch waits for its fsync the next one gathers, so that the number of confirmed writes a second does not
-    depend on the number of fsyncs. Nothing is ever sent twice by this class.
+    While the store works on one batch, this process reads the answers of another and the next one gathers, so that
+    neither waits for the other. Nothing is ever sent twice by this class.
     """
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreSettings, *, lanes: int = LANES) -> None:
         self.settings = settings
         self.view = LedgerView(settings.redis.shards)
-        self.report: Report | None = None
-        self._kwargs = settings.connection_kwargs()
-        self._connection: Any = None
+        self._known = Acquaintance(settings, self.view)
+        self._lanes = [Lane(self._known) for _ in range(lanes)]
+        self._idle: list[asyncio.Event] = []
+        self._roused = False
         self._queue: deque[_Waiting] = deque()
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._run_id = ""
-        self._checked_at = -math.inf
-        self._ready = False
+        self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
-        self._loaded: set[str] = set()
+
+    @property
+    def report(self) -> Report | None:
+        """What the store's settings were found to promise, None before the first look."""
+        return self._known.report
 
     async def open(self) -> None:
         """Verifies the store and agrees on its id; raises as `SyncStore.open`."""
-        await self._connected()
-        if self._task is None:
-            self._task = asyncio.create_task(self._pump(), name="store-batches")
+        await self._lanes[0].ready()
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._serve(lane), name="store-lane") for lane in self._lanes]
 
     async def close(self) -> None:
-        """Ends the batcher; calls still waiting fail as unavailable."""
+        """Ends the lanes; calls still waiting fail as unavailable."""
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-        self._fail(self._take(len(self._queue)), StoreUnavailable("the store client was closed", sent=False))
-        await self._drop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        _fail(self._take(len(self._queue)), StoreUnavailable("the store client was closed", sent=False))
+        for lane in self._lanes:
+            await lane.drop()
 
     async def run(self, call: ScriptCall[T]) -> T:
         """Runs one call; what it wrote is confirmed on disk before the answer. Raises as `SyncStore.run`.
@@ -87,67 +89,80 @@ class AsyncStore:
                 self.view.adopt(call.shard, changed.store_id)
         raise StoreUnavailable("the store keeps changing its id", sent=False)
 
-    async def _submit(self, call: ScriptCall[T]) -> T:
+    def _submit(self, call: ScriptCall[T]) -> asyncio.Future[T]:
         if self._closed:
             raise StoreUnavailable("the store client was closed", sent=False)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(call, future))
-        self._wake.set()
-        return await future
+        self._put(_Waiting(call, future))
+        return future
+
+    def _put(self, waiting: _Waiting) -> None:
+        self._queue.append(waiting)
+        self._rouse()
+
+    def _rouse(self) -> None:
+        # One at a time: a lane leaves the share of the others and rouses the next.
+        if self._idle and not self._roused:
+            self._roused = True
+            self._idle.pop().set()
 
     def _take(self, most: int) -> list[_Waiting]:
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
-    @staticmethod
-    def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
-        for waiting in batch:
-            if not waiting.future.done():
-                waiting.future.set_exception(error)
+    def _share(self) -> list[_Waiting]:
+        """This lane's part of the queue; lanes that are idle get theirs."""
+        waiting = len(self._queue)
+        if waiting <= SMALL_BATCH:
+            return self._take(waiting)
+        return self._take(min(MAX_BATCH, max(SMALL_BATCH, -(-waiting // (len(self._idle) + 1)))))
 
-    async def _pump(self) -> None:
+    async def _serve(self, lane: Lane) -> None:
+        roused = asyncio.Event()
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queue:
-                batch = self._take(MAX_BATCH)
-                try:
-                    await self._send(batch)
-                except asyncio.CancelledError:
-                    self._fail(batch, Unconfirmed("the store client was closed", sent=True))
-                    raise
-                except Exception as error:  # handed to every caller of the batch, never swallowed
-                    self._fail(batch, error)
+            if not self._queue:
+                roused.clear()
+                self._idle.append(roused)
+                await roused.wait()
+                self._roused = False
+            batch = self._share()
+            if self._queue:
+                self._rouse()
+            try:
+                await self._send(lane, batch)
+            except asyncio.CancelledError:
+                _fail(batch, Unconfirmed("the store client was closed", sent=True))
+                raise
+            except Exception as error:  # handed to every caller of the batch, never swallowed
+                _fail(batch, error)
 
-    async def _send(self, batch: Sequence[_Waiting]) -> None:
-        connection = await self._connected()
+    async def _send(self, lane: Lane, batch: Sequence[_Waiting]) -> None:
         live = [waiting for waiting in batch if not waiting.future.cancelled()]
         if not live:
             return
-        await self._load({waiting.call.script.sha: waiting.call.script.source for waiting in live})
+        await lane.ready()
+        await lane.load([waiting.call.script for waiting in live])
         for waiting in live:
             waiting.store_id = self.view.ids[waiting.call.shard]
         commands: list[Command] = [self.view.arguments(waiting.call) for waiting in live]
         if self.settings.waits_aof:
             commands.append(self.settings.aof_command())
-        replies = await self._exchange(connection, commands)
+        replies = await lane.exchange(commands)
         unconfirmed = None
         if self.settings.waits_aof:
             unconfirmed = check_aof(replies[-1], self.settings.redis.aof_local, self.settings.redis.aof_replicas)
         for waiting, reply in zip(live, replies, strict=False):
-            self._answer(waiting, reply, unconfirmed)
+            if not waiting.future.done():
+                self._answer(lane, waiting, reply, unconfirmed)
 
-    def _answer(self, waiting: _Waiting, reply: Any, unconfirmed: StoreUnavailable | None) -> None:
+    def _answer(self, lane: Lane, waiting: _Waiting, reply: Any, unconfirmed: StoreUnavailable | None) -> None:
         future, call = waiting.future, waiting.call
-        if future.done():
-            return
         if isinstance(reply, ResponseError):
             if is_missing_script(reply):
                 # Somebody flushed the script cache: nothing ran, so this is not a second send of a write.
-                self._loaded.discard(call.script.sha)
-                self._queue.append(waiting)
-                self._wake.set()
-                return
-            future.set_exception(translate(reply))
+                lane.forget(call.script)
+                self._put(waiting)
+            else:
+                future.set_exception(translate(reply))
             return
         n = reply[0]
         if n >= 0:
@@ -160,103 +175,8 @@ class AsyncStore:
         except Exception as error:  # a reply that cannot be read fails its own caller only
             future.set_exception(error)
 
-    async def _load(self, scripts: dict[str, str]) -> None:
-        missing = [sha for sha in scripts if sha not in self._loaded]
-        if missing:
-            replies = await self._exchange(self._connection, [["SCRIPT", "LOAD", scripts[sha]] for sha in missing])
-            for reply in replies:
-                if isinstance(reply, ResponseError):
-                    raise translate(reply)
-            self._loaded.update(missing)
 
-    async def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
-        """Sends all commands in one write and reads every reply; an error reply is returned, not raised."""
-        sent = False
-        replies: list[Any] = []
-        try:
-            _require_open(connection)
-            packed = connection.pack_commands(commands)
-            sent = True
-            await connection.send_packed_command(packed, check_health=False)
-            async with asyncio.timeout(self.settings.wait_seconds + 2.0):
-                for _ in commands:
-                    try:
-                        reply = await connection.read_response(
-                            disable_decoding=True, timeout=math.inf, disconnect_on_error=False
-                        )
-                    except ResponseError as error:
-                        reply = error
-                    replies.append(reply)
-        except (RedisError, OSError, TimeoutError) as error:
-            await self._drop()
-            kind = Unconfirmed if sent else StoreUnavailable
-            raise kind(f"the store did not answer ({type(error).__name__})", sent=sent) from None
-        except BaseException:
-            await self._drop()
-            raise
-        return replies
-
-    async def _connected(self) -> Any:
-        try:
-            if self._connection is None or not self._connection.is_connected:
-                await self._drop()
-                self._connection = await self._connect()
-                self._loaded.clear()
-                await self._meet(self._connection)
-            if time.monotonic() - self._checked_at > RECHECK_SECONDS:
-                await self._verify(self._connection)
-        except BaseException:
-            # A connection that was not met in full must not serve the next batch as if it had been.
-            await self._drop()
-            raise
-        return self._connection
-
-    async def _connect(self) -> Any:
-        kwargs = dict(self._kwargs)
-        kind: type[Any] = Connection
-        if "path" in kwargs:
-            kind = UnixDomainSocketConnection
-        elif self.settings.url.startswith("rediss:"):
-            kind = SSLConnection
-        connection = kind(**kwargs)
-        try:
-            await connection.connect()
-        except (RedisError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(f"the store cannot be reached ({type(error).__name__})", sent=False) from None
-        return connection
-
-    async def _meet(self, connection: Any) -> None:
-        """A server life not met before has its settings verified first (C-21)."""
-        replies = await self._exchange(connection, [["INFO", "server"]])
-        if isinstance(replies[0], ResponseError):
-            raise translate(replies[0])
-        run_id = _run_id(replies[0])
-        if run_id != self._run_id:
-            await self._verify(connection)
-            self._run_id = run_id
-        if not self._ready:
-            first = (await self._exchange(connection, init_commands(self.view)[:1]))[0]
-            if isinstance(first, ResponseError):
-                raise translate(first)
-            adopt_first(self.view, first, self.settings.redis)
-            adopt_all(self.view, await self._exchange(connection, init_commands(self.view)))
-            self._ready = True
-
-    async def _verify(self, connection: Any) -> None:
-        # Until it passes, nothing goes out: also a connection made meanwhile starts with this check (C-21).
-        self._checked_at = -math.inf
-        facts = facts_from(await self._exchange(connection, COMMANDS))
-        self.report = judge(facts, self.settings.redis)
-        require(facts, self.settings.redis)
-        self._checked_at = time.monotonic()
-
-    async def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
-
-
-def _require_open(connection: Any) -> None:
-    """redis-py would reconnect on its own; a write and its WAITAOF must share one connection (C-20)."""
-    if not connection.is_connected:
-        raise RedisConnectionError("the connection was closed")
+def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
+    for waiting in batch:
+        if not waiting.future.done():
+            waiting.future.set_exception(error)

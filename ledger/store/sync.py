@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
@@ -39,7 +40,7 @@ class SyncStore:
         self.settings = settings
         self.view = LedgerView(settings.redis.shards)
         self._kwargs = settings.connection_kwargs()
-        self._idle: list[Any] = []
+        self._idle: deque[tuple[Any, float]] = deque()
         self._run_id = ""
         self._opened = False
         self._lock = threading.Lock()
@@ -193,12 +194,22 @@ class SyncStore:
 
     def _pop_idle(self) -> Any:
         try:
-            return self._idle.pop()
+            return self._idle.pop()[0]
         except IndexError:  # asking first would leave another thread time to take the last one
             return None
 
     def _release(self, connection: Any) -> None:
-        self._idle.append(connection)
+        """Keeps the connection for the next call, and closes those that a burst left behind.
+
+        The last one used is taken first, so those that nobody needs gather at the front.
+        """
+        now = time.monotonic()
+        self._idle.append((connection, now))
+        try:
+            while now - self._idle[0][1] > IDLE_SECONDS:
+                self._idle.popleft()[0].disconnect()
+        except IndexError:  # other threads took them meanwhile
+            return
 
     def _connect(self) -> Any:
         kwargs = dict(self._kwargs)

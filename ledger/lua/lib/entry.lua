@@ -16,10 +16,9 @@ local function save_entry(S, number, mutation, entry)
   redis.call('HSET', S.key, entry_field(number, mutation), pack(entry))
 end
 
-local HEX = {}
-for i = 0, 255 do HEX[string.char(i)] = string.format('%02x', i) end
+-- A table of all 256 bytes would be made anew at every call, and cost more than all else that a script does.
 local function hex(raw)
-  return (string.gsub(raw, '.', HEX))
+  return string.format(string.rep('%02x', #raw), string.byte(raw, 1, #raw))
 end
 
 local REFUSAL = { s = 'mutation_outcome_unknown', u = 'mutation_outcome_unknown', c = 'mutation_completed',

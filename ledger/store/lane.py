@@ -1,0 +1,173 @@
+"""One pinned connection of an event loop: opened, its server met and verified, a batch at a time exchanged on it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+
+from ledger.durability import COMMANDS, Report, facts_from, judge, require
+from ledger.errors import StoreUnavailable, Unconfirmed
+from ledger.store.opening import adopt_all, adopt_first, init_commands
+from ledger.store.replies import Command, ReplyStream
+from ledger.store.scripts import Script
+from ledger.store.settings import StoreSettings
+from ledger.store.sync import RECHECK_SECONDS, _run_id
+from ledger.store.view import LedgerView
+from ledger.store.wire import translate
+
+
+class Acquaintance:
+    """What all lanes of a process know of the server: which life of it was verified, and when (C-21)."""
+
+    def __init__(self, settings: StoreSettings, view: LedgerView) -> None:
+        self.settings = settings
+        self.view = view
+        self.report: Report | None = None
+        self.run_id = ""
+        self.ready = False
+        self.checked_at = -math.inf
+        # One lane looks, every other waits for what it finds: nothing is sent on settings nobody has seen.
+        self.looking = asyncio.Lock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the settings must be looked at again."""
+        return time.monotonic() - self.checked_at > RECHECK_SECONDS
+
+
+class Lane:
+    """A connection that is only ever used by one batch at a time, so that a WAITAOF covers what went before it."""
+
+    def __init__(self, known: Acquaintance) -> None:
+        self._known = known
+        self._connection: Any = None
+        self._stream: ReplyStream | None = None
+        self._loaded: set[str] = set()
+
+    async def ready(self) -> None:
+        """Connects if need be, and sees to it that the server was verified.
+
+        Raises:
+            StoreUnavailable, StoreUnsafe, StoreWentBack, ConfigError: as `SyncStore.open`.
+        """
+        known = self._known
+        try:
+            if self._stream is None or not self._stream.is_open:
+                await self.drop()
+                self._connection = await open_connection(known.settings)
+                self._stream = ReplyStream(self._connection)
+                self._loaded.clear()
+                await self._meet()
+            if known.is_due:
+                async with known.looking:
+                    if known.is_due:
+                        await self._verify()
+        except BaseException:
+            # A connection that was not met in full must not serve the next batch as if it had been.
+            await self.drop()
+            raise
+
+    async def load(self, scripts: Sequence[Script]) -> None:
+        """Makes sure that the server holds these scripts."""
+        missing = {script.sha: script.source for script in scripts if script.sha not in self._loaded}
+        if missing:
+            for reply in await self.exchange([["SCRIPT", "LOAD", source] for source in missing.values()]):
+                if isinstance(reply, ResponseError):
+                    raise translate(reply)
+            self._loaded.update(missing)
+
+    def forget(self, script: Script) -> None:
+        """The server says that it does not hold this script any more."""
+        self._loaded.discard(script.sha)
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Sends all commands in one write and reads every reply; an error reply is returned, not raised.
+
+        Raises:
+            StoreUnavailable: nothing was sent. Unconfirmed: sent, and not every reply came.
+        """
+        sent = False
+        try:
+            stream = _opened(self._stream)
+            sent = True
+            stream.send(commands)
+            async with asyncio.timeout(self._known.settings.wait_seconds + 2.0):
+                return [await stream.read() for _ in commands]
+        except (RedisError, OSError, TimeoutError) as error:
+            await self.drop()
+            kind = Unconfirmed if sent else StoreUnavailable
+            raise kind(f"the store did not answer ({type(error).__name__})", sent=sent) from None
+        except BaseException:
+            await self.drop()
+            raise
+
+    async def drop(self) -> None:
+        """Closes the connection without waiting for anything."""
+        connection, self._connection, self._stream = self._connection, None, None
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+    async def _meet(self) -> None:
+        """A server life not met before has its settings verified first (C-21)."""
+        known = self._known
+        info = (await self.exchange([["INFO", "server"]]))[0]
+        if isinstance(info, ResponseError):
+            raise translate(info)
+        run_id = _run_id(info)
+        async with known.looking:
+            if run_id != known.run_id:
+                await self._verify()
+                known.run_id = run_id
+            if not known.ready:
+                await self._agree()
+
+    async def _agree(self) -> None:
+        known = self._known
+        first = (await self.exchange(init_commands(known.view)[:1]))[0]
+        if isinstance(first, ResponseError):
+            raise translate(first)
+        adopt_first(known.view, first, known.settings.redis)
+        adopt_all(known.view, await self.exchange(init_commands(known.view)))
+        known.ready = True
+
+    async def _verify(self) -> None:
+        known = self._known
+        # Until it passes, nothing goes out: also a connection made meanwhile starts with this check (C-21).
+        known.checked_at = -math.inf
+        facts = facts_from(await self.exchange(COMMANDS))
+        known.report = judge(facts, known.settings.redis)
+        require(facts, known.settings.redis)
+        known.checked_at = time.monotonic()
+
+
+def _opened(stream: ReplyStream | None) -> ReplyStream:
+    if stream is None or not stream.is_open:
+        raise RedisConnectionError("the connection was closed")
+    return stream
+
+
+async def open_connection(settings: StoreSettings) -> Any:
+    """A connected redis.asyncio connection, after its handshake.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    kwargs = settings.connection_kwargs()
+    kind: type[Any] = Connection
+    if "path" in kwargs:
+        kind = UnixDomainSocketConnection
+    elif settings.url.startswith("rediss:"):
+        kind = SSLConnection
+    connection = kind(**kwargs)
+    try:
+        await connection.connect()
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"the store cannot be reached ({type(error).__name__})", sent=False) from None
+    return connection
