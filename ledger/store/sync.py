@@ -25,6 +25,7 @@ from ledger.store.wire import StoreChanged, check_aof, is_missing_script, transl
 T = TypeVar("T")
 Command = Sequence[bytes | str | int]
 RECHECK_SECONDS = 10.0
+IDLE_SECONDS = 10.0
 ADOPTIONS_MAX = 3
 """A store is accepted by a person; one that changes its id again and again is not usable."""
 
