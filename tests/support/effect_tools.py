@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any
 
-TOOLS = ("pay", "pay_slowly")
+MUTATIONS = ("pay", "pay_slowly", "break_off")
 
 
 def _effect(op: str, arguments: dict[str, Any], context: Any) -> None:
@@ -45,13 +45,20 @@ async def pay_slowly(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
     return {"paid": True}
 
 
+async def break_off(arguments: dict[str, Any], context: Any) -> None:
+    """The effect, and then no answer that anybody can read."""
+    _effect("break_off", arguments, context)
+    raise ConnectionResetError
+
+
 async def look(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
     """No effect, not protected."""
     return {"seen": True}
 
 
 def bind(engine: Any) -> None:
-    """Registers the tools; two of them are declared as mutations."""
-    for handler in (pay, pay_slowly, look):
+    """Registers the tools: declared mutations, `approved_pay`, which a person must approve, and `look`."""
+    for handler in (pay, pay_slowly, break_off, look):
         engine.register_native_tool(handler.__name__, handler)
-    engine.register_mutation_tools(TOOLS)
+    engine.register_mutation_tools(MUTATIONS)
+    engine.register_native_tool("approved_pay", pay_slowly, human="approve")

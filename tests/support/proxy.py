@@ -15,6 +15,15 @@ CHUNK = 65536
 QUIET_SECONDS = 0.02
 
 
+@dataclass(frozen=True, eq=False)
+class _Loss:
+    """A reply that is to be lost: which request it answers, what it must hold, and what to do then."""
+
+    request: bytes
+    reply: bytes
+    then: Callable[[], None]
+
+
 @dataclass(eq=False)
 class _Pair:
     """One client connection and its connection to the store."""
@@ -22,13 +31,36 @@ class _Pair:
     client: asyncio.StreamWriter
     store: asyncio.StreamWriter
     sent: bytes = b""
-    doomed: Callable[[], None] | None = None
+    loss: _Loss | None = None
+    late: Held | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def close(self) -> None:
         """Ends both sides."""
         self.client.close()
         self.store.close()
+
+
+class Held:
+    """A request kept from the store, or a reply kept from its client, until it is released."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, marker: bytes, saying: bytes = b"") -> None:
+        self.marker = marker
+        self.saying = saying
+        self.arrived = threading.Event()
+        self.passed = threading.Event()
+        self._loop = loop
+        self._released = asyncio.Event()
+
+    def release(self) -> None:
+        """Lets it go on, and waits until it did."""
+        self._loop.call_soon_threadsafe(self._released.set)
+        assert self.passed.wait(10)
+
+    async def wait(self) -> None:
+        """For the proxy: until released."""
+        self.arrived.set()
+        await self._released.wait()
 
 
 class TcpProxy:
@@ -41,9 +73,10 @@ class TcpProxy:
         self.store_port = store_port
         self.port = 0
         self.lost = 0
-        self._markers: list[tuple[bytes, Callable[[], None]]] = []
+        self._losses: list[_Loss] = []
+        self._held: list[Held] = []
+        self._late: list[Held] = []
         self._pairs: set[_Pair] = set()
-        self._delay = 0.0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy", daemon=True)
         self._server: asyncio.Server | None = None
@@ -65,27 +98,42 @@ class TcpProxy:
         self._thread.join(10)
         self._loop.close()
 
-    def lose_reply(self, marker: bytes, then: Callable[[], None] = lambda: None) -> None:
+    def lose_reply(self, marker: bytes, then: Callable[[], None] = lambda: None, *, saying: bytes = b"") -> None:
         """The next request that holds `marker` reaches the store and is run, but its reply is dropped and the
-        connection is closed; `then` is called in between, in the proxy's thread. Counted in `lost`."""
-        self._loop.call_soon_threadsafe(self._markers.append, (marker, then))
+        connection is closed; `then` is called in between, in the proxy's thread. Counted in `lost`.
+
+        With `saying`, replies pass until one to such a request holds that, too.
+        """
+        self._loop.call_soon_threadsafe(self._losses.append, _Loss(marker, saying, then))
+
+    def hold_request(self, marker: bytes) -> Held:
+        """Keeps the next request that holds `marker` from the store until it is released."""
+        held = Held(self._loop, marker)
+        self._loop.call_soon_threadsafe(self._held.append, held)
+        return held
+
+    def hold_reply(self, marker: bytes, *, saying: bytes = b"") -> Held:
+        """Keeps the reply to the next request that holds `marker` from the client until it is released.
+
+        With `saying`, replies pass until one to such a request holds that, too.
+        """
+        held = Held(self._loop, marker, saying)
+        self._loop.call_soon_threadsafe(self._late.append, held)
+        return held
 
     @property
     def armed(self) -> bool:
         """Whether a reply is still to be lost."""
-        return bool(self._markers)
+        return bool(self._losses)
 
     def disarm(self) -> None:
-        """Forgets replies that were to be lost."""
-        self._loop.call_soon_threadsafe(self._markers.clear)
+        """Forgets what was to be lost or held."""
+        for armed in (self._losses, self._held, self._late):
+            self._loop.call_soon_threadsafe(armed.clear)
 
     def cut(self) -> None:
         """Closes every connection now."""
         self._call(self._cut())
-
-    def delay_replies(self, seconds: float) -> None:
-        """Holds every reply back for so long; 0 ends it."""
-        self._delay = seconds
 
     @contextlib.contextmanager
     def black_hole(self) -> Iterator[None]:
@@ -131,6 +179,9 @@ class TcpProxy:
         ]
         await asyncio.wait(pair.tasks, return_when=asyncio.FIRST_COMPLETED)
         pair.close()
+        for task in pair.tasks:
+            task.cancel()
+        await asyncio.gather(*pair.tasks, return_exceptions=True)
         self._pairs.discard(pair)
 
     async def _requests(self, pair: _Pair, reader: asyncio.StreamReader) -> None:
@@ -138,38 +189,62 @@ class TcpProxy:
             while data := await reader.read(CHUNK):
                 await self._flowing.wait()
                 self._mark(pair, data)
+                held = next((held for held in self._held if held.marker in data), None)
+                if held is not None:
+                    self._held.remove(held)
+                    await held.wait()
                 pair.store.write(data)
                 await pair.store.drain()
+                if held is not None:
+                    held.passed.set()
 
     def _mark(self, pair: _Pair, data: bytes) -> None:
         # A marker may lie across two chunks.
         seen = pair.sent + data
         pair.sent = seen[-128:]
-        for entry in self._markers:
-            if entry[0] in seen:
-                self._markers.remove(entry)
-                pair.doomed = entry[1]
+        for late in self._late:
+            if late.marker in seen:
+                self._late.remove(late)
+                pair.late = late
+                break
+        for loss in self._losses:
+            if loss.request in seen:
+                self._losses.remove(loss)
+                pair.loss = loss
                 return
 
     async def _replies(self, pair: _Pair, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
-                if pair.doomed is not None:
-                    await self._swallow(reader)
-                    pair.doomed()
-                    self.lost += 1
-                    return
-                if self._delay:
-                    await asyncio.sleep(self._delay)
+                if pair.loss is not None:
+                    data += await self._rest(reader)
+                    if pair.loss.reply in data:
+                        pair.loss.then()
+                        self.lost += 1
+                        return
+                    self._losses.append(pair.loss)
+                    pair.loss = None
                 await self._flowing.wait()
+                late, pair.late = pair.late, None
+                if late is not None and late.saying not in data:
+                    self._late.append(late)
+                    late = None
+                if late is not None:
+                    await late.wait()
                 pair.client.write(data)
                 await pair.client.drain()
+                if late is not None:
+                    late.passed.set()
 
     @staticmethod
-    async def _swallow(reader: asyncio.StreamReader) -> None:
+    async def _rest(reader: asyncio.StreamReader) -> bytes:
         """Reads until the store is quiet, so that everything in the request has been run."""
+        read = b""
         with contextlib.suppress(TimeoutError):
             while True:
                 async with asyncio.timeout(QUIET_SECONDS):
-                    if not await reader.read(CHUNK):
-                        return
+                    data = await reader.read(CHUNK)
+                if not data:
+                    break
+                read += data
+        return read

@@ -52,7 +52,7 @@ def dashboards_section(*, human: str | None = None) -> str:
 
 
 def native_section() -> str:
-    """The counted native tools of `tests.support.effect_tools`: `pay` and `pay_slowly` are protected."""
+    """The counted native tools of `tests.support.effect_tools`: all but `look` are protected."""
     return '[plugins]\nmodules = ["tests.support.effect_tools"]\n'
 
 
@@ -179,8 +179,10 @@ class Stack:
     def __enter__(self) -> Stack:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         self.stop()
+        if failed is not None:
+            print(self.logs())
 
     def add_front_door(self, *, store_url: str | None = None) -> Api:
         """Starts one front door, on another store address if given, and waits until it is ready."""
