@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +15,12 @@ import pytest
 import redis
 
 from ledger.config import Config
-from ledger.errors import Unconfirmed
+from ledger.errors import StoreUnavailable, Unconfirmed
+from ledger.runs import read_run
 from ledger.store import ScriptCall, StoreSettings, SyncStore
 from service import following
 from service.door import EXTENSION
+from service.waiting import Hub
 from tests.support.service import ASK, AUTO, Bench, ServeProcess, bearer, plan, settings, subscribers
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
@@ -61,6 +64,23 @@ def test_a_lost_confirmation_is_asked_for_once_more_and_admits_once(
     assert store.losses == 0
     inbox = bench.get("/api/approvals", as_="bob").get_json()["approvals"]
     assert [row["run_id"] for row in inbox] == [run["run_id"]]
+
+
+def test_what_was_never_sent_is_not_tried_again(bench: Bench) -> None:
+    class AbsentStore(SyncStore):
+        """Counts calls and sends none."""
+
+        calls = 0
+
+        def run(self, call: ScriptCall[T]) -> T:
+            """Always away."""
+            self.calls += 1
+            raise StoreUnavailable("away", sent=False)
+
+    store = AbsentStore(bench.door.store.settings)
+    bench.door.store = store
+    assert _code(bench.post("/api/trigger", plan((ASK, {})))) == (503, "store_unavailable")
+    assert store.calls == 1
 
 
 @pytest.mark.proves("C-26")
@@ -237,10 +257,50 @@ def test_hints_wake_a_waiter_also_after_the_subscriber_was_cut_off(
         assert [reply.status_code for reply in replies] == [200]
 
 
+def test_waiters_look_again_after_every_new_connection(valkey: ValkeyProcess) -> None:
+    hub = Hub(valkey.url, 16)
+    try:
+        with hub.watch("run") as hint:
+            for _ in range(2):
+                assert hint.wait(10)
+                hint.clear()
+                valkey.kill9()
+                valkey.restart()
+    finally:
+        hub.close()
+    assert hub.waiting == 0
+
+
+def test_connections_of_a_burst_are_given_back(bench: Bench, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.store.sync.IDLE_SECONDS", 0.3)
+    run = bench.trigger((ASK, {"n": 1}))
+    with redis.Redis.from_url(store_url) as admin:
+
+        def connections() -> int:
+            return len([one for one in admin.client_list() if one["name"] == bench.door.store.settings.client_name])
+
+        go = threading.Barrier(30)
+
+        def read() -> None:
+            for _ in range(10):
+                go.wait()
+                bench.door.store.run(read_run(int(run["run_id"][:2], 16), run["run_id"], "acme"))
+
+        threads = [threading.Thread(target=read) for _ in range(30)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert connections() > 2
+        wait_until(lambda: bench.run(run["run_id"]) and connections() <= 2, 10, "connections to be given back")
+
+
 def test_a_stopping_front_door_ends_its_waits_and_streams(bench: Bench) -> None:
     run = bench.trigger((ASK, {"n": 1}))
     bench.door.stopping.set()
+    began = time.monotonic()
     reply = bench.post("/api/trigger?wait=60", plan((ASK, {"n": 1})))
+    assert time.monotonic() - began < 20
     assert (reply.status_code, reply.get_json()["status"]) == (202, "still_running")
     path = f"/api/runs/{run['run_id']}/events?follow=1"
     assert bench.get(path, Accept="text/event-stream").text == ""

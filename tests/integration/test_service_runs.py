@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -229,6 +230,16 @@ def test_a_quiet_stream_is_kept_alive(bench: Bench, monkeypatch: pytest.MonkeyPa
     reply = bench.client.get(path, headers={"Authorization": "Bearer host", "Accept": accept})
     parts = iter(reply.response)
     assert [next(parts) for _ in range(3)] == [beat.encode()] * 3
+    reply.close()
+
+
+def test_a_follower_with_nothing_new_hears_something_at_once(bench: Bench) -> None:
+    run = bench.trigger((ASK, {"n": 1}))
+    path = f"/api/runs/{run['run_id']}/events?follow=1&after=2"
+    began = time.monotonic()
+    reply = bench.client.get(path, headers={"Authorization": "Bearer host", "Accept": "text/event-stream"})
+    assert next(iter(reply.response)) == b":\n\n"
+    assert time.monotonic() - began < following.HEARTBEAT_SECONDS / 2
     reply.close()
 
 

@@ -104,6 +104,7 @@ def test_malformed_http_is_refused_as_json(serve: Callable[..., ServeProcess]) -
         response.begin()
         assert (response.status, json.loads(response.read())["code"]) == (400, "invalid_request")
     assert process.request("GET", "/livez")[0] == 200
+    assert process.request("HEAD", "/livez") == (200, None)
     logged = process.log.read_text()
     assert "request_not_served" in logged
     assert "s3cret" not in logged.lower()
