@@ -18,6 +18,7 @@ from ledger.acceptance import accept_store
 from ledger.cli.group import cli
 from ledger.config import RedisConfig
 from ledger.consumer.keys import outcomes_key
+from ledger.embedded import EmbeddedStore
 from ledger.errors import StoreWentBack
 from ledger.history import read_session
 from ledger.states import MutationStatus
@@ -336,6 +337,18 @@ def test_a_store_that_is_not_there_is_one_line_with_the_fix(ml: Cli, tmp_path: P
         assert "start it, or correct redis.url" in ran.err
     (tmp_path / "mutation-ledger.toml").unlink()
     assert "start `mutation-ledger up` or give --redis-url" in ml("sessions", "--tenant", "acme").err
+
+
+def test_the_embedded_store_is_found_by_its_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    with EmbeddedStore(data) as store:
+        publisher = Publisher(store.url)
+        session = publisher.publish(3)
+        assert session in run(capsys, "sessions", "--data", data, "--tenant", "acme").out
+        assert session in run(capsys, "tail", "--data", data, "--once", "--from-start").out
+        assert run(capsys, "store", "accept", "--data", data, "--yes").code == 0
+        publisher.close()
+    assert "start `mutation-ledger up`" in run(capsys, "sessions", "--data", data, "--tenant", "acme").err
 
 
 def test_the_commands_work_as_processes(store_url: str, publisher: Publisher, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from ledger.consumer import CallableCursorStore, Cursors, FileCursorStore, Outcome, OutcomeConsumer, Start, links
 from ledger.consumer.keys import outcomes_key
+from ledger.embedded import EmbeddedStore
 from ledger.errors import StoreError, StoreUnavailable
 from tests.support.publishing import SHARDS, Key, Publisher, published
 from tests.support.valkey import ValkeyProcess, free_port
@@ -259,6 +260,21 @@ def test_a_store_that_no_service_ever_opened_says_so(store_url: str, tmp_path: P
         next(iter(consumer))
     assert caught.value.code == "store_empty"
     assert not (tmp_path / "c").exists()
+
+
+def test_the_embedded_store_is_read_through_its_socket(tmp_path: Path) -> None:
+    async def read(url: str) -> list[int]:
+        async with OutcomeConsumer(url, Kept().store) as consumer:
+            return [outcome.shard async for outcome in consumer.outcomes(once=True)]
+
+    with EmbeddedStore(tmp_path) as store:
+        assert store.url.startswith("unix://")
+        publisher = Publisher(store.url)
+        publisher.publish(6)
+        with OutcomeConsumer(store.url, Kept().store) as consumer:
+            assert [outcome.shard for outcome in consumer.outcomes(once=True)] == [6]
+        assert asyncio.run(read(store.url)) == [6]
+        publisher.close()
 
 
 @pytest.mark.proves("C-111")
