@@ -28,6 +28,7 @@ CONTRACT = {
     ("GET", "/api/mutation-events"): Role.READ,
     ("GET", "/api/mutation-state"): Role.HOST,
     ("POST", "/api/mutation-metadata"): Role.HOST,
+    ("DELETE", "/api/sessions/{session_id}"): Role.ERASE,
     ("GET", "/api/contracts/mutation_outcome_v1.json"): None,
     ("GET", "/openapi.json"): None,
     ("GET", "/livez"): None,
@@ -64,7 +65,7 @@ def test_the_document_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
 
 def test_every_route_is_described_and_nothing_else(app: OpenAPI, document: dict[str, Any]) -> None:
     routes = {
-        (method, re.sub(r"<([^>]+)>", r"{\1}", rule.rule))
+        (method, re.sub(r"<(?:[^:>]+:)?([^>]+)>", r"{\1}", rule.rule))
         for rule in app.url_map.iter_rules()
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
