@@ -33,13 +33,15 @@ if not q.cp and not entry.fh and not q.ds and now <= entry.na then
   refuse('ATTEMPT_MAY_BE_RUNNING', string.format('%.0f', entry.na))
 end
 
+local before = entry.s
 entry.s, entry.r, entry.rc = wanted, nil, q.by .. (q.ds and ' (dispatcher stopped)' or '')
 revise(turn, entry)
 local record = publish(S, number, q.m, entry, now)
 save_entry(S, number, q.m, entry)
 save_turn(S, number, turn)
 local run, index = string.match(entry.ri, '^(%x+):(%d+)$')
-redis.call('HDEL', K.args(S.sid), entry.ri)
+-- A call still in flight takes its arguments along when it ends.
+if before == 'u' then redis.call('HDEL', K.args(S.sid), entry.ri) end
 if redis.call('EXISTS', K.run(run)) == 1 then
   local R = { id = run, journal = K.journal(run), events = {}, now = now }
   journal_add(R, { e = 'mutation_outcome', i = tonumber(index), m = q.m, o = record, rv = entry.rv })
