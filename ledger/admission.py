@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ledger.budget import ApprovedMutationBudget
 from ledger.identity import content_digest, delivery_identity, mutation_identity_of, session_hash
 from ledger.ids import new_id, shard_of_session
 from ledger.records import Run
@@ -17,7 +18,10 @@ from ledger.store.codec import pack
 
 @dataclass(frozen=True, slots=True)
 class ProposedCall:
-    """One call, resolved by policy. `tool` is canonical (C-03), `arguments` its canonical JSON text."""
+    """One call, resolved by policy. `tool` is canonical (C-03), `arguments` its canonical JSON text.
+
+    `budget_eligible` leaves the allowance to the worker's budget, `allowance_ms` brings that of the host (C-52).
+    """
 
     tool: str
     arguments: str
@@ -25,11 +29,15 @@ class ProposedCall:
     level: str | None = None
     rule: str | None = None
     budget_eligible: bool = False
+    allowance_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """Settings that admission needs; milliseconds and counts."""
+    """Settings that admission needs; milliseconds and counts.
+
+    `declared` is the version of the shard's declared tools that calls were resolved under (C-05).
+    """
 
     ceiling_ms: int
     session_ms: int
@@ -41,13 +49,16 @@ class AdmissionLimits:
     policy_digest: str
     tombstone_key: bytes
     tombstone_ms: int = 30 * 86_400_000
+    declared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """What a host hands in. `content` is what a redelivery must repeat: see `identity.content_digest`.
 
-    A handler run names its `handler`, has no `calls`, and `input_json` from `handlers.handler_input`.
+    A handler run names its `handler`, has no `calls`, and `input_json` from `handlers.handler_input`; `budget` is what
+    its host registered for the calls it will make. `coalesces`: the `delivery_id` was made for this request, so an
+    identical live one takes it in (C-61).
     """
 
     tenant: str
@@ -64,6 +75,8 @@ class Delivery:
     input_json: str | None = None
     deadline_ms: int | None = None
     traceparent: str | None = None
+    coalesces: bool = False
+    budget: ApprovedMutationBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +94,7 @@ def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> 
     Without a `delivery_id` one is made here, so the same call value must be re-sent, not built anew.
 
     Raises when run, Refused with: delivery_mismatch, delivery_retired, logical_turn_unavailable, delivery_limit,
-    queue_full, approvals_full.
+    queue_full, approvals_full, policy_stale.
     """
     sid = session_hash(delivery.tenant, delivery.session_id)
     shard = shard_of_session(sid, shards)
@@ -110,6 +123,8 @@ def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> 
         "ss": limits.session_ms,
         "ap": limits.approval_ms,
         "pd": limits.policy_digest,
+        "pv": limits.declared,
+        "be": _budget(delivery.budget),
         "cn": delivery.logical_turn_id,
         "calls": [_call(call, shard) for call in delivery.calls],
         "lim": {"q": limits.max_live_runs, "p": limits.max_pending_approvals},
@@ -120,7 +135,7 @@ def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> 
         "tp": delivery.traceparent,
         "tx": delivery.input_json,
     }
-    if delivery.delivery_id is None:
+    if delivery.delivery_id is None or delivery.coalesces:
         request["lk"] = _coalescing_key(delivery, content)
     return ScriptCall.of("admit_delivery", shard, pack(request), decode=_decode)
 
@@ -145,8 +160,16 @@ def _call(call: ProposedCall, shard: int) -> dict[str, Any]:
         "lv": call.level,
         "ru": call.rule,
         "ap": new_id(shard) if call.level and not call.rule else None,
-        "el": call.budget_eligible or None,
+        "el": call.allowance_ms or call.budget_eligible or None,
     }
+
+
+def _budget(budget: ApprovedMutationBudget | None) -> dict[str, Any] | None:
+    """The budget as a handler's run keeps it."""
+    if budget is None:
+        return None
+    tools = {tool: True for tool in budget.tools if budget.selects(tool)}
+    return {"t": tools, "ex": budget.execution_ms, "ce": budget.ceiling_ms}
 
 
 def _decode(reply: list[Any]) -> Admitted:

@@ -16,7 +16,8 @@ from ledger.store.codec import pack, raw, unpack
 class BeginPolicy:
     """What begin needs from the configuration; milliseconds. `execution_ms` None: no budget is registered (C-52).
 
-    `budget_ceiling_ms` bounds a handler run from its admission once it makes an eligible call (C-50).
+    `budget_ceiling_ms` bounds a handler run from its admission once it makes an eligible call (C-50). `declared` is the
+    version of the shard's declared tools that `digest` knows of; under another one begin refuses policy_stale (C-05).
     """
 
     digest: str
@@ -27,6 +28,7 @@ class BeginPolicy:
     tombstone_ms: int
     execution_ms: int | None = None
     budget_ceiling_ms: int | None = None
+    declared: int = 0
 
     @property
     def packed(self) -> dict[str, int | None]:
@@ -180,13 +182,14 @@ def begin_next(
 
     `only_live`: nothing but calls that handlers of this owner asked for, as at a warm stop (C-34).
 
-    Raises when run, Refused with: lease_lost, stale_step, attempt_voided.
+    Raises when run, Refused with: lease_lost, stale_step, attempt_voided, policy_stale.
     """
     request: dict[str, Any] = {
         "sid": sid,
         "tk": token,
         "st": step,
         "pd": policy.digest,
+        "pv": policy.declared,
         "pol": policy.packed,
         "yd": yield_if_others or None,
         "hd": offer.packed if offer else None,
@@ -258,6 +261,7 @@ def settle_attempt(
         "res": settlement.result,
         "cd": settlement.refusal,
         "pd": policy.digest,
+        "pv": policy.declared,
         "pol": policy.packed,
         "yd": yield_if_others or None,
         "hd": offer.packed if offer else None,

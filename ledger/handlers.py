@@ -169,10 +169,14 @@ def propose_call(
     policy_digest: str,
     approval_ms: int,
     max_pending_approvals: int,
+    declared: int = 0,
+    budget_ceiling_ms: int | None = None,
 ) -> ScriptCall[CallReport]:
     """Asks for a call; the same ordinal and mutation find the call that is there already (C-44).
 
-    Raises when run, Refused with: lease_lost, run_ended, call_in_flight, call_limit, replay_diverged.
+    `declared` is the version of the shard's declared tools that the call was resolved under (C-05).
+
+    Raises when run, Refused with: lease_lost, run_ended, call_in_flight, call_limit, replay_diverged, policy_stale.
     """
     request = {
         "sid": sid,
@@ -188,6 +192,8 @@ def propose_call(
         "ap": call.approval_id,
         "el": call.budget_eligible or None,
         "pd": policy_digest,
+        "pv": declared,
+        "bc": budget_ceiling_ms,
         "to": approval_ms,
         "lp": max_pending_approvals,
     }

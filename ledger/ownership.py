@@ -42,12 +42,15 @@ def claim_sessions(
 
     `awake` also promises to look again within 2 s. `most` 0 only promises. `offer` bounds the handlers that all these
     sessions together start.
+
+    Raises when run, Refused with policy_stale.
     """
     request = {
         "no": nonce,
         "mx": most,
         "le": policy.lease_ms,
         "pd": policy.digest,
+        "pv": policy.declared,
         "pol": policy.packed,
         "aw": awake or None,
         "hd": offer.packed if offer else None,

@@ -1,15 +1,17 @@
 -- Admits one delivery: session, delivery, run, calls, approval requests and queue place in one step (C-40, C-60..C-64).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {tn s sid a u p d di au c run no k h oe ce ss ap pd cn calls lim tb td lk jr in tp tx}:
+-- ARGV[3] packed request {tn s sid a u p d di au c run no k h oe ce ss ap pd pv be cn calls lim tb td lk jr in tp tx}:
 --   tenant, session id, sid, agent, user, principal, delivery identity (raw), delivery id, made here (no id given),
 --   content digest (raw), run id, nonce for a new session, kind, handler, on_error, ceiling ms from now, session
---   clock ms, approval timeout ms, policy digest, turn id to continue, calls, limits {q p}, tombstone member and life ms,
---   coalescing digest (raw, absent with a delivery id), journal life ms, inactivity ms, traceparent, text and input JSON of a handler run
+--   clock ms, approval timeout ms, policy digest, version of the declared tools, budget of a handler run {t ex ce}, turn
+--   id to continue, calls, limits {q p}, tombstone member and life ms, coalescing digest (raw, absent when only the
+--   delivery id names the request), journal life ms, inactivity ms, traceparent, text and input JSON of a handler run
 --   a call: {t m a pr lv ru ap el}: tool, mutation (raw), arguments JSON, protected, level, rule, approval id, eligible
+--     for the worker's budget (true) or for this allowance (ms)
 -- Reply: {n, 'new'|'attached'|'redelivered', wake 0|1, view}
 -- Errors: STORE_WENT_BACK STORE_CHANGED DELIVERY_RETIRED DELIVERY_MISMATCH LOGICAL_TURN_UNAVAILABLE DELIVERY_LIMIT
---   QUEUE_FULL APPROVALS_FULL
+--   QUEUE_FULL APPROVALS_FULL POLICY_STALE
 -- Guarantees: a refusal changes nothing; the same delivery never makes a second live run.
 --!include guard
 --!include keys
@@ -28,7 +30,7 @@ local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(AR
 
 local DELIVERIES_MAX, MUTATIONS_MAX, EARLIER_MAX = 50, 32, 50
 
-guard(seq_key, store_id, seen)
+local version = guard(seq_key, store_id, seen)
 local now = store_now()
 if redis.call('ZSCORE', K.retired, q.tb) then refuse('DELIVERY_RETIRED', 'this delivery was retired') end
 
@@ -74,6 +76,7 @@ elseif q.lk and not S.fresh then
   end
 end
 
+require_policy(version, q.pv)
 local turn_no = known and known.t or nil
 local turn
 if turn_no then
@@ -123,7 +126,7 @@ if not known and protected then S.meta.lm = now end
 local ceiling = now + q.ce
 local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = {}, dirty = {}, events = {}, now = now,
   meta = { tn = q.tn, s = q.s, sid = q.sid, a = q.a, u = q.u, p = q.p, d = q.d, di = q.di, n = S.meta.an,
-           g = S.meta.g, k = q.k, h = q.h, oe = q.oe, ce = ceiling, ss = q.ss, pd = q.pd, ta = turn_no,
+           g = S.meta.g, k = q.k, h = q.h, oe = q.oe, ce = ceiling, ss = q.ss, pd = q.pd, be = q.be, ta = turn_no,
            co = #q.calls, tb = q.tb, jr = q.jr, lk = q.lk, tp = q.tp, at = now,
            hw = known and 'redelivered' or 'new' },
   state = { st = 'queued', i = 0, t = turn_no, su = 0, co = q.k == 'handler' and 0 or nil } }

@@ -1,12 +1,12 @@
 -- Claims ready sessions of one shard for one worker and begins the first call in each (C-30, C-31).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {no mx le pd pol aw hd}: claimer's nonce, most sessions, lease ms, policy digest, begin
---   policy, whether to promise to look again within 2 s, what handlers may be started in all
+-- ARGV[3] packed request {no mx le pd pv pol aw hd}: claimer's nonce, most sessions, lease ms, policy digest, version of
+--   the declared tools, begin policy, whether to promise to look again within 2 s, what handlers may be started in all
 -- Reply: {n or -1, ready left, {{sid, owner token, lease end ms, packed work}, ...}}
 --   work as begin_next answers it, or k = unreadable: a newer version wrote in this session, it is tried again when the
 --   lease ends
--- Errors: STORE_WENT_BACK STORE_CHANGED
+-- Errors: STORE_WENT_BACK STORE_CHANGED POLICY_STALE
 -- Guarantees: a session has one owner; the same nonce gets the same sessions and the same work; one session that cannot
 --   be read takes nothing from the others.
 --!include guard
@@ -23,8 +23,12 @@
 --!include begin
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
-guard(seq_key, store_id, seen)
+local version = guard(seq_key, store_id, seen)
 local now = store_now()
+local claim_key = K.claim(q.no)
+local before = redis.call('LRANGE', claim_key, 0, -1)
+-- A repeat gets what it got; whoever claims anew must know what is protected.
+if #before == 0 and q.mx > 0 then require_policy(version, q.pv) end
 if q.aw then redis.call('SET', K.awake, string.format('%.0f', now + 2000)) end
 
 local function own(sid)
@@ -40,14 +44,12 @@ end
 -- What the session's first step is, or was when the claim is repeated; nil when its owner went on or lost it since.
 local function first_work(sid, token)
   local S = load_session(sid)
-  local request = { tk = token, st = 1, pd = q.pd, pol = q.pol, hd = q.hd }
+  local request = { tk = token, st = 1, pd = q.pd, pv = q.pv, pn = version, pol = q.pol, hd = q.hd }
   if S and S.owner == token then return continue_session(S, request, now) end
   return S and gave_up(S, token, 1)
 end
 
-local claim_key = K.claim(q.no)
 local taken, wrote = {}, false
-local before = redis.call('LRANGE', claim_key, 0, -1)
 if #before > 0 then
   wrote = true
   for _, line in ipairs(before) do

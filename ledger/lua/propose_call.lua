@@ -1,12 +1,14 @@
 -- A live handler asks for a call: the call is added, refused by the record or by a limit, or found again (C-40, C-44).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {sid tk run o t m a pr lv ru ap el pd to lp}: sid, owner token, run, how many calls this start
---   asked for before, tool, mutation (raw), arguments JSON, protected, level, rule, approval id, budget eligible, policy
---   digest, approval timeout ms, most pending approvals of a session
+-- ARGV[3] packed request {sid tk run o t m a pr lv ru ap el pd pv bc to lp}: sid, owner token, run, how many calls this
+--   start asked for before, tool, mutation (raw), arguments JSON, protected, level, rule, approval id, budget eligible,
+--   policy digest, version of the declared tools, budget ceiling ms, approval timeout ms, most pending approvals of a
+--   session
 -- Reply: {n, packed {i st rf ap lf now turn res o}}: the call's index, status, refusal code, approval id, session clock
 --   left ms, store time, turn id, result JSON, record JSON
 -- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST RUN_ENDED CALL_IN_FLIGHT CALL_LIMIT REPLAY_DIVERGED
+--   POLICY_STALE
 -- Guarantees: the same proposal finds the same call, also after another owner started the handler anew: nobody is asked
 --   twice. A start that takes another way cannot leave an intent behind it.
 --!include guard
@@ -26,12 +28,13 @@ local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(AR
 
 local CALLS_MAX = 256
 
-guard(seq_key, store_id, seen)
+local version = guard(seq_key, store_id, seen)
 local now = store_now()
 local S = load_session(q.sid)
 local R = own_handler(S, q.tk, q.run, now)
 local s = R.state
 if s.cx then refuse('RUN_ENDED', 'the run was cancelled') end
+require_policy(version, q.pv)
 
 -- The index of the call that this start made as its `o`-th, or that an earlier start made in its place.
 local function index_at(o)
@@ -59,9 +62,15 @@ local function limited(call)
   return nil
 end
 
+-- The budget that came with the delivery goes before the worker's own (C-52).
+local function eligible()
+  local mine = R.meta.be
+  return mine and not q.ru and mine.t[q.t] and mine.ex or q.el
+end
+
 local function add_call()
   local i = call_count(R)
-  local call = { t = q.t, m = q.m, st = 'q', pr = q.pr, lv = q.lv, ru = q.ru, el = q.el, pd = q.pd }
+  local call = { t = q.t, m = q.m, st = 'q', pr = q.pr, lv = q.lv, ru = q.ru, el = eligible(), pd = q.pd }
   R.calls[i], s.co = call, i + 1
   if s.tp then table.insert(s.tp, i) end
   touch(R, i)
@@ -72,7 +81,7 @@ local function add_call()
     refuse_call(R, i, code)
   else
     redis.call('HSET', K.args(S.sid), R.id .. ':' .. i, q.a)
-    if ask then ask_person(S, R, i, q.ap, math.min(now + q.to, R.meta.ce)) end
+    if ask then ask_person(S, R, i, q.ap, math.min(now + q.to, budget_ceiling(R, call, q.bc))) end
   end
   return i
 end

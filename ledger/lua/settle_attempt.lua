@@ -1,9 +1,9 @@
 -- Settles one attempt and, when asked and still the owner, begins the session's next call in the same step (C-24).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {sid tk at r i t m v rs res cd nx st pd pol yd hd ol}: sid, owner token, attempt, run, call, turn number,
+-- ARGV[3] packed request {sid tk at r i t m v rs res cd nx st pd pv pol yd hd ol}: sid, owner token, attempt, run, call, turn number,
 --   mutation (raw; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON, refusal
---   code shown to the caller, begin next, step, policy digest, begin policy, yield if others wait, handlers
+--   code shown to the caller, begin next, step, policy digest, version of the declared tools, begin policy, yield if others wait, handlers
 --   to start, only calls of live handlers (see begin_next)
 -- Reply: {n, 'settled'|'repeated'|'late'|'kept', record JSON or '', revision, packed work or '', next refusal or ''}
 --   next refusal: an error code of begin_next, FORMAT_TOO_NEW or UNREADABLE when the next record cannot be read
@@ -26,7 +26,7 @@
 --!include report
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
-guard(seq_key, store_id, seen)
+q.pn = guard(seq_key, store_id, seen)
 local now = store_now()
 local S = load_session(q.sid)
 if not S then refuse('ATTEMPT_MISMATCH', 'the session is gone') end

@@ -1,9 +1,10 @@
 -- Begin: every check and the intent in one atomic step (C-13, C-30, C-60, C-63, C-70). Needs guard, keys, pack,
 -- session, ready, journal, entry, outcome, run, retire, handler.
 --
--- `q` is the owner's request: tk owner token, st step, pd policy digest, pol {to dr le wr ex bc tb} in ms
--- (tool timeout, drain, lease, wrap-up, budget execution and its ceiling, tombstone life), pp optional {run i pr lv}
--- re-resolved protection, hd what handlers may be started (see handler.lua), ol only calls of handlers that live.
+-- `q` is the owner's request: tk owner token, st step, pd policy digest, pv version of the declared tools it was made
+-- under, pn the store's, pol {to dr le wr ex bc tb} in ms (tool timeout, drain, lease, wrap-up, budget execution and its
+-- ceiling, tombstone life), pp optional {run i pr lv} re-resolved protection, hd what handlers may be started (see
+-- handler.lua), ol only calls of handlers that live.
 
 local MUTATIONS_MAX = 32
 
@@ -30,14 +31,22 @@ local function work_reply(S, R, current, arguments)
     args = arguments, g = m.g, sid = S.sid, el = call.el and call.hd or false }
 end
 
+-- A handler's run is not known to make an eligible call before it does, so a budget's own ceiling holds from then (C-50).
+local function budget_ceiling(R, call, known)
+  if not (call.el and is_handler(R)) then return R.meta.ce end
+  local mine = R.meta.be
+  return math.min(R.meta.ce, R.meta.at + (mine and mine.ce or known or math.huge))
+end
+
 -- Without a budget: tool timeout, what is left of the session clock, the ceiling (C-51). With one, for a call a
 -- person approved: a fresh allowance inside the ceiling less wrap-up and drain (C-52).
 local function call_deadline(R, call, pol)
-  if pol.ex and call.el and call.hd then
-    -- A handler waits for the answer, so its allowance runs from then; a plan's from now. Admission could not know
-    -- that a handler would make an eligible call, so the budget's own ceiling holds from here on (C-50).
-    local ceiling = is_handler(R) and math.min(R.meta.ce, R.meta.at + (pol.bc or math.huge)) or R.meta.ce
-    return math.min((is_handler(R) and call.da or R.now) + pol.ex, ceiling - pol.wr - pol.dr)
+  local allowance = call.hd and call.el
+  if allowance == true then allowance = pol.ex end
+  if allowance then
+    -- A handler waits for the answer, so its allowance runs from then; a plan's from now.
+    local from = is_handler(R) and call.da or R.now
+    return math.min(from + allowance, budget_ceiling(R, call, pol.bc) - pol.wr - pol.dr)
   end
   return math.min(R.now + pol.to, R.now + clock_left(R), R.meta.ce)
 end
@@ -243,6 +252,7 @@ local function answered_before(S, q, now)
     refuse('ATTEMPT_VOIDED', attempt)
   end
   if S.current then refuse('CALL_IN_FLIGHT', S.current.at) end
+  require_policy(q.pn, q.pv)
   return nil
 end
 

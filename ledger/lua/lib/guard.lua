@@ -13,15 +13,21 @@ end
 
 -- Refusing on a foreign store id or a lower counter is itself remembered, so that every process stops.
 -- A store id that `store accept` retired is answered STORE_CHANGED: that process adopts the new id.
+-- Answers the version of the declared tools, for `require_policy`.
 local function guard(seq_key, store_id, seen)
-  local seq = redis.call('HMGET', seq_key, 'store', 'n', 'refused')
+  local seq = redis.call('HMGET', seq_key, 'store', 'n', 'refused', 'pv')
   if seq[3] then refuse('STORE_WENT_BACK', 'refused until accepted') end
-  if seq[1] == store_id and tonumber(seq[2] or '0') >= tonumber(seen) then return end
+  if seq[1] == store_id and tonumber(seq[2] or '0') >= tonumber(seen) then return tonumber(seq[4] or '0') end
   if seq[1] ~= store_id and seq[1] and redis.call('HEXISTS', seq_key, 'was:' .. store_id) == 1 then
     refuse('STORE_CHANGED', seq[1])
   end
   redis.call('HSET', seq_key, 'refused', store_id)
   refuse('STORE_WENT_BACK', 'confirmed writes are missing')
+end
+
+-- Who resolved a call under fewer declared tools than there are must look again, before anything is written (C-05).
+local function require_policy(version, known)
+  if version ~= (known or 0) then refuse('POLICY_STALE', string.format('%d', version)) end
 end
 
 local function store_now()

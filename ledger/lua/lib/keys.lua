@@ -7,7 +7,7 @@ local K = {
   signal = P .. 'signal', journal_signal = P .. 'journal-signal', approvals = P .. 'approvals',
   outcomes = P .. 'outcomes', floor = P .. 'outcomes:floor', expiry = P .. 'expiry', erase = P .. 'erase',
   retired = P .. 'retired', asked = P .. 'asked', forget = P .. 'forget', swept = P .. 'swept',
-  dirty = P .. 'dirty', swept_retention = P .. 'swept:retention',
+  dirty = P .. 'dirty', swept_retention = P .. 'swept:retention', declared = P .. 'declared',
 }
 function K.session(sid) return P .. 'session:' .. sid end
 function K.queue(sid) return P .. 'queue:' .. sid end

@@ -1,9 +1,9 @@
 -- Runs. The hash of a run: `m` packed meta, `s` packed state, `0`.. packed calls, `r0`.. tool results, `nr` narration
 -- JSON of a handler run, `cx` set when cancelled, `tr` set when its journal was truncated.
---   meta  {tn s sid a u p d di n g k h oe ce ss pd ta co tb tp jr lk at hw}: tenant, session, sid, agent, user, principal,
+--   meta  {tn s sid a u p d di n g k h oe ce ss pd be ta co tb tp jr lk at hw}: tenant, session, sid, agent, user, principal,
 --         delivery identity, delivery id, admission number, generation, kind, handler, on_error, ceiling,
---         session clock, policy digest, turn admitted under, calls, tombstone member, traceparent, journal life,
---         coalescing digest, admitted at, how it was admitted
+--         session clock, policy digest, budget {t ex ce} of its host (tools, allowance, ceiling), turn admitted under,
+--         calls, tombstone member, traceparent, journal life, coalescing digest, admitted at, how it was admitted
 --   state {st i t su sr er cx en sk ec}: status, next call, turn number, session clock used, running since,
 --         had an error, cancel asked, ended at, strikes, end code
 --         of a handler run also {co hs on rn rp tp by mu}: calls so far, started by the present owner, the open call
