@@ -1,0 +1,1 @@
+"""Plugins that workers under test load."""
