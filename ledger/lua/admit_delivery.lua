@@ -13,6 +13,7 @@
 -- Errors: STORE_WENT_BACK STORE_CHANGED DELIVERY_RETIRED DELIVERY_MISMATCH LOGICAL_TURN_UNAVAILABLE DELIVERY_LIMIT
 --   QUEUE_FULL APPROVALS_FULL POLICY_STALE
 -- Guarantees: a refusal changes nothing; the same delivery never makes a second live run.
+--!function
 --!include guard
 --!include keys
 --!include pack

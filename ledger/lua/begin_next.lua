@@ -7,6 +7,7 @@
 -- Reply: {n, packed work}; work.k is call | handler | check | parked | yielded | released | again
 -- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST STALE_STEP ATTEMPT_VOIDED CALL_IN_FLIGHT POLICY_STALE
 -- Guarantees: the intent, the consumed approval and the step are written together or not at all (C-13).
+--!function
 --!include guard
 --!include keys
 --!include pack

@@ -9,6 +9,7 @@
 -- Errors: STORE_WENT_BACK STORE_CHANGED POLICY_STALE
 -- Guarantees: a session has one owner; the same nonce gets the same sessions and the same work; one session that cannot
 --   be read takes nothing from the others.
+--!function
 --!include guard
 --!include keys
 --!include pack

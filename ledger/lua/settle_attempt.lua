@@ -11,6 +11,7 @@
 --   is kept as evidence and changes nothing
 -- Errors: STORE_WENT_BACK STORE_CHANGED ATTEMPT_MISMATCH
 -- Guarantees: the settle part never depends on the begin part, whose refusal is only reported.
+--!function
 --!include guard
 --!include keys
 --!include pack

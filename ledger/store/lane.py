@@ -20,7 +20,7 @@ from ledger.store.scripts import Script
 from ledger.store.settings import StoreSettings
 from ledger.store.sync import RECHECK_SECONDS, _run_id
 from ledger.store.view import LedgerView
-from ledger.store.wire import translate
+from ledger.store.wire import is_known_already, translate
 
 
 class Acquaintance:
@@ -76,10 +76,10 @@ class Lane:
 
     async def load(self, scripts: Sequence[Script]) -> None:
         """Makes sure that the server holds these scripts."""
-        missing = {script.sha: script.source for script in scripts if script.sha not in self._loaded}
+        missing = {script.sha: script.loading for script in scripts if script.sha not in self._loaded}
         if missing:
-            for reply in await self.exchange([["SCRIPT", "LOAD", source] for source in missing.values()]):
-                if isinstance(reply, ResponseError):
+            for reply in await self.exchange(list(missing.values())):
+                if isinstance(reply, ResponseError) and not is_known_already(reply):
                     raise translate(reply)
             self._loaded.update(missing)
 

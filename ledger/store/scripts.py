@@ -9,6 +9,8 @@ from importlib.resources import files
 
 _SLOT = re.compile(r"\b(KEYS|ARGV)\[(\d+)\]")
 _INCLUDE = re.compile(r"^--!include (\w+)$")
+_EACH_CALL = re.compile(r"^--!each-call (.+)$", re.MULTILINE)
+_HOT = re.compile(r"^--!function$", re.MULTILINE)
 _LUA = files("ledger") / "lua"
 
 
@@ -18,11 +20,16 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One transition: `name` as the file's, full `source`, and its SHA-1 for EVALSHA."""
+    """One transition: `name` as the file's, full `source`, and its SHA-1.
+
+    `command` begins the command that runs it, `loading` is the one that makes it known to a server.
+    """
 
     name: str
     source: str
     sha: str
+    command: tuple[str, str]
+    loading: tuple[str, ...]
 
 
 def _library(name: str, seen: tuple[str, ...]) -> str:
@@ -64,17 +71,42 @@ def _check_includes(name: str, source: str) -> None:
         raise ScriptError(f"{name}.lua defines twice, by its includes or itself: {', '.join(twice)}")
 
 
+def _text(name: str) -> str:
+    return (_LUA / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _split(text: str) -> tuple[str, str]:
+    """A script file's header with its includes, and its own code."""
+    lines = text.splitlines()
+    first = next(at for at, line in enumerate(lines) if line and not line.startswith("--"))
+    return "\n".join(lines[:first]) + "\n", "\n".join(lines[first:]) + "\n"
+
+
+def _as_function(name: str, libraries: str, body: str) -> str:
+    """The script as a function: its libraries are made once a server life, not at every call."""
+    each_call = "".join(f"{code}\n" for code in _EACH_CALL.findall(libraries))
+    shared = _EACH_CALL.sub("", libraries)
+    return f"#!lua name={name}\n{shared}redis.register_function('{name}', function(KEYS, ARGV)\n{each_call}{body}end)\n"
+
+
 def load(name: str) -> Script:
     """Reads `ledger/lua/<name>.lua` with its includes.
 
     Raises:
         ScriptError: header and first line disagree, an include is missing, cyclic or there twice.
     """
-    text = (_LUA / f"{name}.lua").read_text(encoding="utf-8")
+    text = _text(name)
     _check_slots(name, text)
-    source = _expand(text, ())
+    header, body = _split(text)
+    libraries = _expand(header, ())
+    source = _EACH_CALL.sub(r"\1", libraries) + body
     _check_includes(name, source)
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    if not _HOT.search(header):
+        return Script(name, source, sha, ("EVALSHA", sha), ("SCRIPT", "LOAD", source))
+    function = f"{name}_{sha}"
+    loading = ("FUNCTION", "LOAD", _as_function(function, libraries, body))
+    return Script(name, source, sha, ("FCALL", function), loading)
 
 
 SCRIPTS: dict[str, Script] = {

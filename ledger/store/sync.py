@@ -20,7 +20,7 @@ from ledger.store.call import ScriptCall
 from ledger.store.opening import adopt_all, adopt_first, init_commands
 from ledger.store.settings import StoreSettings
 from ledger.store.view import LedgerView
-from ledger.store.wire import StoreChanged, check_aof, is_missing_script, translate
+from ledger.store.wire import StoreChanged, check_aof, is_known_already, is_missing_script, translate
 
 T = TypeVar("T")
 Command = Sequence[bytes | str | int]
@@ -138,8 +138,8 @@ class SyncStore:
         connection = self._acquire()
         replies = self._exchange(connection, commands)
         if is_missing_script(replies[0]):
-            loaded = self._exchange(connection, [["SCRIPT", "LOAD", call.script.source]])
-            if isinstance(loaded[0], ResponseError):
+            loaded = self._exchange(connection, [call.script.loading])
+            if isinstance(loaded[0], ResponseError) and not is_known_already(loaded[0]):
                 self._release(connection)
                 raise translate(loaded[0]) from None
             replies = self._exchange(connection, commands)

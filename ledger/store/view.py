@@ -18,9 +18,9 @@ class LedgerView:
         self._lock = threading.Lock()
 
     def arguments(self, call: ScriptCall[Any]) -> list[bytes | str | int]:
-        """The EVALSHA command of a call, as this process must send it now; the store id is item 4."""
+        """The command of a call, as this process must send it now; the store id is item 4."""
         shard = call.shard
-        head: list[bytes | str | int] = ["EVALSHA", call.script.sha, 1, seq_key(shard)]
+        head: list[bytes | str | int] = [*call.script.command, 1, seq_key(shard)]
         with self._lock:
             return [*head, self.ids[shard], self.seen[shard], *call.args]
 

@@ -30,6 +30,7 @@ _BUSY = (
     "READONLY",
     "OOM",
 )
+_NO_FUNCTION = "Function not found"
 
 
 class StoreChanged(Exception):
@@ -46,8 +47,13 @@ def seq_key(shard: int) -> str:
 
 
 def is_missing_script(error: Exception) -> bool:
-    """Whether the server lost its script cache."""
-    return isinstance(error, NoScriptError)
+    """Whether the server lost its scripts, or its functions: then nothing ran."""
+    return isinstance(error, NoScriptError) or (isinstance(error, ResponseError) and str(error) == _NO_FUNCTION)
+
+
+def is_known_already(error: object) -> bool:
+    """Whether somebody else made the function known to the server first."""
+    return isinstance(error, ResponseError) and "already exists" in str(error)
 
 
 def translate(error: ResponseError) -> Exception:

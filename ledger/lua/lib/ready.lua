@@ -1,6 +1,7 @@
 -- Sessions with work and no owner, and the promise that some worker looks soon (architecture, step 3).
 
-local WAKE = 0
+local WAKE
+--!each-call WAKE = 0
 
 -- `awake` is the store time until which a worker promised to look; past it, the caller must wake one.
 local function make_ready(sid, now)
