@@ -32,7 +32,11 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The resolved policy of one process; `digest` is the same in every process with the same configuration."""
+    """The resolved policy of one process.
+
+    `description` is everything that decides about calls, as canonical JSON, and `digest` stands for it: both are the
+    same in every process with the same configuration and plugins (C-05).
+    """
 
     levels: Mapping[str, str]
     mutation_tools: frozenset[str]
@@ -41,10 +45,12 @@ class Policy:
     rules: tuple[AutoApproveRule, ...] = ()
     budget: BudgetConfig | None = None
     resolve_human: ResolveHuman | None = field(default=None, compare=False)
+    description: str = field(default="", init=False)
     digest: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", _digest(self))
+        object.__setattr__(self, "description", _description(self))
+        object.__setattr__(self, "digest", hashlib.sha256(self.description.encode()).hexdigest()[:16])
 
     def resolve(self, tool: str, arguments: Mapping[str, Any]) -> Resolution:
         """Resolves one call. Declaring a mutation tool protects it and changes no level; a rule still protects.
@@ -122,16 +128,16 @@ def from_config(config: Config) -> Policy:
     )
 
 
-def _digest(policy: Policy) -> str:
-    budget = policy.budget.model_dump(mode="json") if policy.budget else None
-    content = [
-        dict(policy.levels),
-        sorted(policy.mutation_tools),
-        dict(policy.aliases),
-        [rule.model_dump(mode="json") for rule in policy.rules],
-        budget,
-    ]
-    return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
+def _description(policy: Policy) -> str:
+    return canonical(
+        {
+            "levels": dict(policy.levels),
+            "mutation_tools": sorted(policy.mutation_tools),
+            "aliases": dict(policy.aliases),
+            "auto_approve": {rule.name: rule.model_dump(mode="json") for rule in policy.rules},
+            "budget": policy.budget.model_dump(mode="json") if policy.budget else None,
+        }
+    )
 
 
 def _holds(rule: AutoApproveRule, arguments: Mapping[str, Any]) -> bool:

@@ -33,6 +33,8 @@ class Problem(BaseModel):
     request_id: str | None = None
     admitted: str | None = Field(None, description="`unknown` after a write that was sent and not confirmed")
     decided: str | None = Field(None, description="`unknown` after a decision that was sent and not confirmed")
+    durability: str | None = Field(None, description="`unsafe` when the store's settings cannot keep the promise")
+    differences: list[str] | None = Field(None, description="what differs from the policy that others follow")
     erased: str | None = Field(None, description="`unknown` after an erasure that was sent and not confirmed")
     delivery_id: str | None = Field(None, description="what to retry with")
 

@@ -18,6 +18,7 @@ from ledger.plugins import Plugins
 from ledger.store import ScriptCall, SyncStore
 from ledger.tokens import TokenBook
 from ledger.wake import Waker
+from service.beating import PolicyBeat
 from service.metrics import Metrics
 from service.streams import StreamSlots
 from service.waiting import Hub
@@ -42,7 +43,11 @@ class FrontDoor:
     metrics: Metrics
     slots: StreamSlots
     stopping: threading.Event = field(default_factory=threading.Event)
+    beat: PolicyBeat = field(init=False)
     warned: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.beat = PolicyBeat(lambda: self.store, self.plugins.policy, self.stopping)
 
     @property
     def shards(self) -> int:

@@ -19,6 +19,7 @@ from ledger.errors import (
     StoreUnsafe,
     StoreWentBack,
 )
+from service.beating import PolicyDiffers
 from service.jsonio import dump
 from service.problems import PROBLEMS, code_of_status, problem
 
@@ -26,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
 # Errors whose message was written for callers; that of any other may quote what the store said.
-_TELLABLE = (InvalidRequest, Refused, ConfigError, StoreUnavailable, StoreUnsafe, StoreWentBack)
+_TELLABLE = (InvalidRequest, Refused, ConfigError, StoreUnavailable, StoreUnsafe, StoreWentBack, PolicyDiffers)
 
 
 def init_errors(app: Flask) -> None:

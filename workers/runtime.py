@@ -18,6 +18,7 @@ from ledger.plugins import TurnHandler
 from ledger.policy import Policy
 from ledger.store import AsyncStore, StoreSettings
 from ledger.wake import Waker
+from workers.beating import PolicyBeat
 from workers.claiming import Claimer
 from workers.handlers.host import HandlerHost
 from workers.leases import LeaseKeeper
@@ -147,7 +148,7 @@ class WorkerRuntime:
         )
         sweeper = Sweeper(shared, self._claimer, self._waker)
         claiming = asyncio.create_task(self._claimer.run())
-        parts = [leases.run(), signals.run(), sweeper.run(), Retention(shared).run()]
+        parts = [leases.run(), signals.run(), sweeper.run(), Retention(shared).run(), PolicyBeat(shared).run()]
         background = [claiming, *(asyncio.create_task(part) for part in parts)]
         self._started.set()
         try:

@@ -24,10 +24,13 @@ def livez() -> Response:
     return json_response({"status": "alive"})
 
 
-@api.get("/readyz", **operation(replies={200: ReadyReply}))
+@api.get("/readyz", **operation(replies={200: ReadyReply}, problems=("policy_differs",)))
 def readyz() -> Response:
-    """Whether the store answers and can keep the promise."""
-    return json_response({"status": "ready", "durability": _durability(current_door())})
+    """Whether the store answers and can keep the promise, and other processes follow the same policy."""
+    door = current_door()
+    durability = _durability(door)
+    door.beat.check()
+    return json_response({"status": "ready", "durability": durability})
 
 
 @api.get("/metrics", **operation(role=Role.OPS, replies={200: media("text/plain")}, store=False))

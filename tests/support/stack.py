@@ -184,13 +184,13 @@ class Stack:
         if failed is not None:
             print(self.logs())
 
-    def add_front_door(self, *, store_url: str | None = None) -> Api:
-        """Starts one front door, on another store address if given, and waits until it is ready."""
+    def add_front_door(self, *, store_url: str | None = None, ready: bool = True) -> Api:
+        """Starts one front door, on another store address if given, and waits until it is ready, or only alive."""
         port = free_port()
         self.front_doors.append(self._start(f"serve-{port}", ["serve", "--port", str(port)], store_url))
         self.ports.append(port)
-        api = Api(port)
-        wait_until(lambda: self._ready(api), 20, f"front door on {port}")
+        api, probe = Api(port), "/readyz" if ready else "/livez"
+        wait_until(lambda: self._answers(api, probe), 20, f"front door on {port}")
         return api
 
     def add_worker(
@@ -245,8 +245,8 @@ class Stack:
             return subprocess.Popen(command_line(command), env=env, stdout=log, stderr=log)
 
     @staticmethod
-    def _ready(api: Api) -> bool:
+    def _answers(api: Api, probe: str) -> bool:
         try:
-            return Api(api.port, timeout=2.0).get("/readyz").status == 200
+            return Api(api.port, timeout=2.0).get(probe).status == 200
         except OSError:
             return False
