@@ -8,6 +8,7 @@ local function fixed_keys()
   signal = P .. 'signal', journal_signal = P .. 'journal-signal', approvals = P .. 'approvals',
   outcomes = P .. 'outcomes', floor = P .. 'outcomes:floor', expiry = P .. 'expiry', erase = P .. 'erase',
   retired = P .. 'retired', asked = P .. 'asked', forget = P .. 'forget', swept = P .. 'swept',
+  policy = P .. 'policy', policies = P .. 'policy:alive',
   dirty = P .. 'dirty', swept_retention = P .. 'swept:retention', declared = P .. 'declared',
   }
 end
