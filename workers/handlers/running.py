@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 HANDLER_FAILED = "handler_failed"
 UNKNOWN_HANDLER = "unknown_handler"
 RETRY_SECONDS = 0.05
+LOST_SECONDS = 0.1
 _STOPS = (HandlerStopped, asyncio.CancelledError)
 
 
@@ -80,9 +81,9 @@ class HandlerRunner:
             raise
         await asyncio.wait({work, self._live.halted}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            if isinstance(self._live.stopped, OwnerLost):
-                work.cancel()
-            await asyncio.wait({work}, timeout=self._host.drain_seconds)
+            # Another owner may run it by now; otherwise there is time to put things in order (C-55).
+            lost = isinstance(self._live.stopped, OwnerLost)
+            await asyncio.wait({work}, timeout=LOST_SECONDS if lost else self._host.drain_seconds)
         if not work.done():
             # A thread cannot be stopped: it keeps its place until it ends by itself.
             work.cancel()
