@@ -43,9 +43,10 @@ class Bench:
 def stack_behind_proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """One front door and one worker for all tests here; checkpoints are late soon."""
     folder = tmp_path_factory.mktemp("lost-replies")
-    valkey = ValkeyProcess(folder / "valkey").start()
+    valkey = ValkeyProcess(folder / "valkey")
     config = native_section() + quick_section(lease=6.0, linger=0.3, checkpoint_wait_seconds=1.0)
     with (
+        valkey.serving(),
         TcpProxy(valkey.port) as door,
         TcpProxy(valkey.port) as worker,
         Stack(folder / "stack", valkey.url, config) as stack,
@@ -53,7 +54,6 @@ def stack_behind_proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
         api = stack.add_front_door(store_url=door.url)
         stack.add_worker(store_url=worker.url)
         yield Bench(valkey, stack, api, door, worker)
-    valkey.stop()
 
 
 @pytest.fixture

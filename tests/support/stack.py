@@ -187,10 +187,12 @@ class Stack:
     def add_front_door(self, *, store_url: str | None = None, ready: bool = True) -> Api:
         """Starts one front door, on another store address if given, and waits until it is ready, or only alive."""
         port = free_port()
-        self.front_doors.append(self._start(f"serve-{port}", ["serve", "--port", str(port)], store_url))
+        process = self._start(f"serve-{port}", ["serve", "--port", str(port)], store_url)
+        self.front_doors.append(process)
         self.ports.append(port)
         api, probe = Api(port), "/readyz" if ready else "/livez"
-        wait_until(lambda: self._answers(api, probe), 20, f"front door on {port}")
+        wait_until(lambda: process.poll() is not None or self._answers(api, probe), 30, f"front door on {port}")
+        assert process.poll() is None, (self.directory / f"serve-{port}.log").read_text()[-2000:]
         return api
 
     def add_worker(
@@ -203,7 +205,7 @@ class Stack:
         if not wait:
             return process
         log = self.directory / f"{name}.log"
-        wait_until(lambda: b"worker_started" in log.read_bytes() or process.poll() is not None, 20, "worker start")
+        wait_until(lambda: b"worker_started" in log.read_bytes() or process.poll() is not None, 30, "worker start")
         assert process.poll() is None, log.read_text()[-2000:]
         return process
 
@@ -213,6 +215,12 @@ class Stack:
         process.wait(10)
         self.workers = [other for other in self.workers if other is not process]
         self.front_doors = [other for other in self.front_doors if other is not process]
+
+    def kill_group(self, process: subprocess.Popen[bytes]) -> None:
+        """SIGKILL to a process and its children at once: a front door's are the ones that answer."""
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in (process.pid, *map(int, children)):
+            os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """SIGTERM to all, then SIGKILL to what stays."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,15 @@ class ValkeyProcess:
                 break
             self.port = free_port()
         raise AssertionError(f"the server did not start:\n{self.log.read_text()[-2000:]}")
+
+    @contextmanager
+    def serving(self) -> Iterator[ValkeyProcess]:
+        """Started inside the block and stopped after it."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
 
     def launch(self) -> None:
         """Start the process without waiting for it."""
