@@ -126,11 +126,6 @@ def _pending(door: FrontDoor, tenant: str, query: ApprovalsQuery) -> list[Approv
     return found
 
 
-def _is_asked_for(row: Approval, query: ApprovalsQuery) -> bool:
-    # A request that expired while it was read is among the rows, with its new state.
-    return row.state == query.state and query.session_id in (None, row.session_id)
-
-
 def _read(door: FrontDoor, principal: Principal) -> tuple[int, Approval]:
     approval_id = path_value("approval_id")
     shard = shard_of_id(approval_id, door.shards)
