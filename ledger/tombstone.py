@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import secrets
 from pathlib import Path
 
 from ledger.config import Config, resolve_secret
 from ledger.errors import ConfigError
+from ledger.store.call import ScriptCall
 
 KEY_FILE = "tombstone.key"
 MIN_CHARACTERS = 16
@@ -29,6 +32,17 @@ def load_key(config: Config, data_dir: Path | None) -> bytes:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise ConfigError(f"cannot use {path}: {reason}; set retention.tombstone_key instead") from None
+
+
+def pin_key(key: bytes) -> ScriptCall[None]:
+    """Writes down which key the store has; every process that admits deliveries runs it once, before the first.
+
+    Tombstones of another key would not be recognised, and what they stand for would run again.
+
+    Raises when run, Refused with tombstone_key_changed.
+    """
+    check = hmac.new(key, b"mutation-ledger tombstone key", hashlib.sha256).hexdigest()[:32]
+    return ScriptCall.of("pin_tombstone_key", 0, check, decode=lambda _: None)
 
 
 def _checked(text: str, where: str) -> bytes:

@@ -9,6 +9,7 @@ from ledger.config import Config
 from ledger.errors import StoreUnavailable, StoreWentBack
 from ledger.logs import configure_logs
 from ledger.store import StoreSettings, SyncStore
+from ledger.tombstone import load_key, pin_key
 
 
 @click.command()
@@ -24,20 +25,21 @@ def serve(settings: Settings, host: str, port: int | None, workers: int) -> None
     configure_logs()
     redis = settings.config.redis.model_copy(update={"url": settings.store_url()})
     config = settings.config.model_copy(update={"redis": redis})
-    _require_safe_store(config)
+    _require_safe_store(config, load_key(config, settings.data_dir))
     serving = Serving(host, port or config.service.port, workers, config.timing.stop_drain_seconds)
     make_server(config, serving, settings.data_dir).run()
 
 
-def _require_safe_store(config: Config) -> None:
+def _require_safe_store(config: Config, key: bytes) -> None:
     """Refuses a store that cannot keep the promise; one that is only away is waited for while serving (C-26).
 
     Raises:
-        StoreUnsafe, ConfigError: one line with the fix.
+        StoreUnsafe, ConfigError, Refused: one line with the fix.
     """
     store = SyncStore(StoreSettings(config.redis, wait_seconds=config.timing.checkpoint_wait_seconds))
     try:
         store.open()
+        store.run(pin_key(key))
     except (StoreUnavailable, StoreWentBack) as error:
         click.echo(f"warning: {error}; serving 503 until it is back", err=True)
     finally:

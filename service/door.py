@@ -17,6 +17,7 @@ from ledger.errors import StoreUnavailable
 from ledger.plugins import Plugins
 from ledger.store import ScriptCall, SyncStore
 from ledger.tokens import TokenBook
+from ledger.tombstone import pin_key
 from ledger.wake import Waker
 from service.beating import PolicyBeat
 from service.metrics import Metrics
@@ -45,6 +46,7 @@ class FrontDoor:
     stopping: threading.Event = field(default_factory=threading.Event)
     beat: PolicyBeat = field(init=False)
     warned: set[str] = field(default_factory=set)
+    key_known: bool = False
 
     def __post_init__(self) -> None:
         self.beat = PolicyBeat(lambda: self.store, self.plugins.policy, self.stopping)
@@ -76,6 +78,17 @@ class FrontDoor:
             if unknown is not None and (sent or error.extra.get("sent")):
                 error.extra["members"] = dict(unknown)
             raise
+
+    def require_key(self) -> None:
+        """Before the first write that leaves or needs a tombstone: the store has this process's key (C-84).
+
+        Raises:
+            Refused: tombstone_key_changed.
+            StoreError: the store cannot tell now.
+        """
+        if not self.key_known:
+            self.store.run(pin_key(self.limits.tombstone_key))
+            self.key_known = True
 
     def wake(self, wanted: bool) -> None:
         """Wakes a worker if a script's reply asked for it."""

@@ -56,6 +56,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "store_unconfirmed": ProblemType(503, "The store did not confirm the write in time", 1),
     "store_unsafe": ProblemType(503, "The store's settings cannot keep the promise", 30),
     "store_went_back": ProblemType(503, "The store lost confirmed writes: a person must look", 60),
+    "tombstone_key_changed": ProblemType(503, "The store has another tombstone key: a person must look", 60),
     "too_many_streams": ProblemType(503, "Too many streams are open here", 5),
 }
 # What Flask and gunicorn raise by themselves; any other status below 500 is answered as invalid_request.

@@ -24,11 +24,12 @@ def livez() -> Response:
     return json_response({"status": "alive"})
 
 
-@api.get("/readyz", **operation(replies={200: ReadyReply}, problems=("policy_differs",)))
+@api.get("/readyz", **operation(replies={200: ReadyReply}, problems=("policy_differs", "tombstone_key_changed")))
 def readyz() -> Response:
     """Whether the store answers and can keep the promise, and other processes follow the same policy."""
     door = current_door()
     durability = _durability(door)
+    door.require_key()
     door.beat.check()
     return json_response({"status": "ready", "durability": durability})
 

@@ -31,7 +31,7 @@ LOOK_SECONDS = 0.1
         path=("session_id",),
         query=EraseQuery,
         replies={202: ErasureReply, 204: {"description": "Everything is deleted"}},
-        problems=("not_found",),
+        problems=("not_found", "tombstone_key_changed"),
     ),
 )
 def erase() -> Response:
@@ -41,6 +41,7 @@ def erase() -> Response:
     session_id = check_session_id(path_value("session_id"))
     read_bytes()  # an erasure has no body; one that is sent is bounded like any other and not looked at
     door = current_door()
+    door.require_key()
     call = erase_session(principal.tenant, session_id, door.limits.tombstone_ms, door.shards)
     if not door.write(call, {"erased": "unknown"}):
         raise Refused("no such session", code="not_found")

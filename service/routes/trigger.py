@@ -38,7 +38,7 @@ api = APIBlueprint("trigger", __name__)
         problems=(
             "agent_required", "agent_not_allowed", "user_not_allowed", "not_acceptable", "logical_turn_unavailable",
             "delivery_limit", "delivery_retired", "delivery_mismatch", "unknown_handler", "unknown_tool",
-            "queue_full", "approvals_full", "too_many_streams",
+            "queue_full", "approvals_full", "too_many_streams", "tombstone_key_changed",
         ),
     ),
 )  # fmt: skip
@@ -77,6 +77,7 @@ def _trigger(door: FrontDoor) -> Response:
 
 
 def _admit(door: FrontDoor, delivery: Delivery) -> Admitted:
+    door.require_key()
     call = admit_delivery(delivery, limits_for(door, delivery.calls), door.shards)
     admitted = door.write(call, {"admitted": "unknown", "delivery_id": _retry_id(delivery, call)})
     door.metrics.admissions.labels(admitted.how).inc()

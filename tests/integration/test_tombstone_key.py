@@ -1,0 +1,44 @@
+"""Front doors with different tombstone keys on one store: only the first one's key is admitted with (C-84)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import cli
+from tests.support.casework import untouched
+from tests.support.service import AUTO, Bench, plan
+
+
+def _code(reply: Any) -> tuple[int, str]:
+    return reply.status_code, reply.get_json()["code"]
+
+
+@pytest.mark.proves("C-84")
+def test_a_front_door_with_another_key_admits_and_erases_nothing(make_bench: Callable[..., Bench]) -> None:
+    one = make_bench()
+    other = make_bench(retention={"tombstone_key": "another key than that of the file"})
+    one.trigger((AUTO, {"n": 1}), delivery_id="d1")
+    for _ in range(2):
+        with untouched(other):
+            reply = other.post("/api/trigger", plan((AUTO, {"n": 2}), delivery_id="d2"))
+        assert _code(reply) == (503, "tombstone_key_changed")
+        assert "retention.tombstone_key" in reply.get_json()["detail"]
+        assert int(reply.headers["Retry-After"]) > 0
+    assert _code(other.erase("s1")) == _code(other.get("/readyz")) == (503, "tombstone_key_changed")
+    assert one.get("/readyz").status_code == 200
+    assert one.trigger((AUTO, {"n": 2}), delivery_id="d2")["status"] == "queued"
+
+
+@pytest.mark.proves("C-84")
+def test_serve_says_so_at_its_start(
+    bench: Bench, store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.trigger((AUTO, {"n": 1}))
+    ran = cli.run(capsys, "serve", "--redis-url", store_url, "--data", tmp_path / "elsewhere")
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+    assert "another tombstone key" in ran.err
