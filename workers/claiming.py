@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 import structlog
 
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, Refused
+from ledger.handlers import HandlerOffer
 from ledger.ownership import ClaimReply, claim_sessions, switch_off
 from ledger.store import AsyncStore
+from workers.following import POLICY_STALE
 from workers.owner import Shared
 from workers.retrying import confirmed
 
@@ -145,10 +147,9 @@ class Claimer:
         # The claimer's pid in the token tells an operator which process owns a session.
         nonce = f"{os.getpid():x}x{secrets.token_hex(8)}"
         offer = shared.handlers.places.offer(most)
-        call = claim_sessions(shard, nonce, most, shared.begin, offer=offer)
         reply = None
         try:
-            reply = await confirmed(shared.store, call, within=shared.settings.lease if most else 1.0)
+            reply = await self._claimed(shard, nonce, most, offer)
         except LedgerError as error:
             log.warning("claim_failed", code=error.code, shard=shard)
             return None
@@ -157,6 +158,17 @@ class Claimer:
         if reply.sessions:
             self._start(shard, asked_at, reply)
         return reply
+
+    async def _claimed(self, shard: int, nonce: str, most: int, offer: HandlerOffer) -> ClaimReply:
+        shared = self._shared
+        while True:
+            call = claim_sessions(shard, nonce, most, shared.following.begin(shard), offer=offer)
+            try:
+                return await confirmed(shared.store, call, within=shared.settings.lease if most else 1.0)
+            except Refused as error:
+                if error.code != POLICY_STALE:
+                    raise
+                await shared.following.catch_up(shard)
 
     async def _switch_off(self) -> bool:
         """Takes every shard's promise back; a session that became ready meanwhile keeps claiming on."""

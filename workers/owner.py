@@ -29,6 +29,7 @@ from ledger.ids import new_id
 from ledger.policy import stricter
 from ledger.states import MutationStatus
 from ledger.store import ScriptCall
+from workers.following import POLICY_STALE
 from workers.handlers.session import SessionHandlers
 from workers.retrying import NOT_NOW, confirmed, landed
 from workers.shared import Shared
@@ -104,6 +105,8 @@ class SessionOwner:
                     work, asked_at = await self._begin()
                 case Nothing(why):
                     self.given_up = why != "stopped"
+                    if why == "released" and self._handlers is not None:
+                        self._handlers.over()
                     return
 
     def cancel_asked(self, step: int) -> None:
@@ -204,7 +207,7 @@ class SessionOwner:
             self.token,
             settlement,
             next_step=next_step,
-            policy=shared.begin,
+            policy=shared.following.begin(self.shard),
             yield_if_others=self._burst_over(),
             offer=self._offer,
             only_live=shared.stopping.is_set(),
@@ -283,7 +286,7 @@ class SessionOwner:
                 self.sid,
                 self.token,
                 self.step,
-                shared.begin,
+                shared.following.begin(self.shard),
                 yield_if_others=self._burst_over(),
                 reprotected=reprotected,
                 offer=self._offer,
@@ -295,18 +298,25 @@ class SessionOwner:
             except NOT_NOW:
                 return await self._put_back(f"{self.token}-{self.step}")
             except Refused as error:
-                if error.code not in ("stale_step", "attempt_voided"):
+                if not await self._may_ask_again(error.code):
                     return Nothing("lost"), asked_at
-                self.step += 1
             else:
                 return work, asked_at
             finally:
                 shared.handlers.places.settle(self._offer, [work])
         return Nothing("lost" if self.lost else "stopped"), time.monotonic()
 
+    async def _may_ask_again(self, refused: str) -> bool:
+        """Whether a begin that was refused so may be asked for anew, and what has to be done before."""
+        if refused == POLICY_STALE:
+            await self.shared.following.catch_up(self.shard)
+            return True
+        self.step += 1
+        return refused in ("stale_step", "attempt_voided")
+
     def _resolve(self, check: PolicyCheck) -> Reprotected:
         """Protection by this worker's policy; the stricter of the two answers wins (C-05)."""
-        mine = self.shared.policy.resolve(check.tool, {})
+        mine = self.shared.following.policy.resolve(check.tool, {})
         return Reprotected(
             run_id=check.run_id,
             index=check.index,

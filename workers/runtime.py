@@ -12,6 +12,7 @@ import structlog
 
 from ledger.attempts import Work
 from ledger.config import Config
+from ledger.declared import LivePolicy
 from ledger.errors import LedgerError
 from ledger.ownership import ClaimReply, release_sessions
 from ledger.plugins import TurnHandler
@@ -20,6 +21,7 @@ from ledger.store import AsyncStore, StoreSettings
 from ledger.wake import Waker
 from workers.beating import PolicyBeat
 from workers.claiming import Claimer
+from workers.following import Following
 from workers.handlers.host import HandlerHost
 from workers.leases import LeaseKeeper
 from workers.owner import SessionOwner, Shared
@@ -124,14 +126,15 @@ class WorkerRuntime:
         await store.open()
         router = ToolRouter(self._config.mcp.servers, self._native, cancel_drain_seconds=settings.cancel_drain)
         await router.start()
+        live = LivePolicy(self._policy)
         shared = Shared(
             store=store,
             router=router,
             policy=self._policy,
-            begin=begin_policy(self._config, self._policy),
+            following=Following(store, live, begin_policy(self._config, self._policy)),
             settings=settings,
             stopping=asyncio.Event(),
-            handlers=HandlerHost(self._config, self._policy, self._handlers, self._knows),
+            handlers=HandlerHost(self._config, live, self._handlers, self._knows),
         )
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         leases = LeaseKeeper(shared, self._owners)

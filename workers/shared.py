@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ledger.attempts import BeginPolicy
 from ledger.policy import Policy
 from ledger.store import AsyncStore
+from workers.following import Following
 from workers.handlers.host import HandlerHost
 from workers.settings import WorkerSettings
 from workers.tools.results import CallContext, ToolReply
@@ -23,12 +23,15 @@ class Router(Protocol):
 
 @dataclass(slots=True)
 class Shared:
-    """What all sessions of a worker share. `past_drain`: a warm stop gives no call any more time (C-34)."""
+    """What all sessions of a worker share. `policy` is that of configuration and plugins alone.
+
+    `past_drain`: a warm stop gives no call any more time (C-34).
+    """
 
     store: AsyncStore
     router: Router
     policy: Policy
-    begin: BeginPolicy
+    following: Following
     settings: WorkerSettings
     stopping: asyncio.Event
     handlers: HandlerHost

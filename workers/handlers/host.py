@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from ledger.config import Config
+from ledger.declared import LivePolicy
 from ledger.handlers import HandlerCall
 from ledger.identity import check_tool_name
 from ledger.ids import new_id
 from ledger.plugins import TurnHandler
-from ledger.policy import Policy
 from ledger.states import CallStatus
 from ledger.strict_json import check_arguments
 from workers.handlers.gate import Gate
@@ -28,7 +28,7 @@ class HandlerHost:
     """`knows` says whether a canonical tool name can be routed here."""
 
     def __init__(
-        self, config: Config, policy: Policy, handlers: Mapping[str, TurnHandler], knows: Callable[[str], bool]
+        self, config: Config, live: LivePolicy, handlers: Mapping[str, TurnHandler], knows: Callable[[str], bool]
     ) -> None:
         self.handlers = handlers
         self.max_pending_approvals = config.service.max_pending_approvals
@@ -42,7 +42,7 @@ class HandlerHost:
             frozenset(name for name, handler in handlers.items() if handler.replayable),
         )
         self.gate = Gate(config.workers.concurrency)
-        self._policy = policy
+        self._live = live
         self._knows = knows
         self._max_bytes = config.service.max_argument_bytes
         self._warned: set[str] = set()
@@ -54,7 +54,8 @@ class HandlerHost:
         """
         text = check_arguments(arguments, max_bytes=self._max_bytes)
         # Resolved on what is stored: the handler's own object may change meanwhile.
-        found = self._policy.resolve(check_tool_name(tool), json.loads(text))
+        policy = self._live.policy
+        found = policy.resolve(check_tool_name(tool), json.loads(text))
         call = HandlerCall(
             ordinal=ordinal,
             tool=found.tool,
@@ -67,7 +68,7 @@ class HandlerHost:
         )
         if not self._knows(found.tool):
             raise refusal(call, UNKNOWN_TOOL)
-        if not found.protected and self._policy.warns_about(found.tool):
+        if not found.protected and policy.warns_about(found.tool):
             self._warn_unprotected(found.tool)
         return call
 

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 import structlog
 
-from ledger.attempts import BeginPolicy, Begun, Settled
+from ledger.attempts import Begun, Settled
 from ledger.errors import LedgerError, Refused
 from ledger.handlers import CallReport, HandlerCall, HandlerOffer, HandlerStart, propose_call, watch_handlers
 from ledger.states import CallStatus
-from ledger.store import AsyncStore
+from ledger.store import AsyncStore, ScriptCall
+from workers.following import Following
 from workers.handlers.host import HandlerHost, refusal
 from workers.handlers.live import LiveHandler
 from workers.handlers.results import CallResult, OwnerLost, ReplayDiverged, RunCancelled
@@ -37,7 +38,7 @@ class Worker(Protocol):
 
     store: AsyncStore
     settings: WorkerSettings
-    begin: BeginPolicy
+    following: Following
     stopping: asyncio.Event
     handlers: HandlerHost
     unlanded: int
@@ -107,8 +108,9 @@ class SessionHandlers:
         """A signal (None) or a renewal's number says that something changed in the session."""
         if news is not None and news == self._seen:
             return
-        self.wake.set()
+        # In this order: asking for work may give the session up, and then nobody may look any more.
         self._look(news)
+        self.wake.set()
 
     def begun(self, begun: Begun, deadline: float) -> bool:
         """A call was begun; False when a handler's arguments are not the approved ones any more (C-04)."""
@@ -146,6 +148,11 @@ class SessionHandlers:
                 live.stop(OwnerLost("the worker stops"))
         self.wake.set()
 
+    def over(self) -> None:
+        """The store holds no live handler of this session any more: whatever runs here still was ended there."""
+        for live in list(self.live.values()):
+            live.stop(RunCancelled("the run has ended"))
+
     def leave(self) -> None:
         """The session is not ours any more, or will not be: handlers stop, and nothing they return is kept (C-32)."""
         for live in list(self.live.values()):
@@ -168,23 +175,16 @@ class SessionHandlers:
 
     async def propose(self, live: LiveHandler, call: HandlerCall) -> CallReport:
         """See `Desk`. Tried again until it is confirmed: a proposal that may have landed is not given up."""
-        host = self.worker.handlers
         # Told `outcome_unknown` before its settlement landed, a handler may be faster than that (C-24).
         await self.landing(live.run_id)
-        script = propose_call(
-            self.shard,
-            self.sid,
-            self.token,
-            live.run_id,
-            call,
-            policy_digest=self.worker.begin.digest,
-            approval_ms=host.approval_ms,
-            max_pending_approvals=host.max_pending_approvals,
-        )
         try:
-            return await landed(self.worker, script)
+            return await landed(self.worker, self._proposal(live, call))
         except Refused as error:
             match error.code:
+                case "policy_stale":
+                    await self.worker.following.catch_up(self.shard)
+                    again = self.prepare(call.tool, json.loads(call.arguments), call.ordinal)
+                    return await self.propose(live, again)
                 case "run_ended":
                     why: Any = RunCancelled("the run has ended")
                 case "replay_diverged":
@@ -195,6 +195,21 @@ class SessionHandlers:
                     raise refusal(call, code) from None
         live.stop(why)
         raise why
+
+    def _proposal(self, live: LiveHandler, call: HandlerCall) -> ScriptCall[CallReport]:
+        host, begin = self.worker.handlers, self.worker.following.begin(self.shard)
+        return propose_call(
+            self.shard,
+            self.sid,
+            self.token,
+            live.run_id,
+            call,
+            policy_digest=begin.digest,
+            approval_ms=host.approval_ms,
+            max_pending_approvals=host.max_pending_approvals,
+            declared=begin.declared,
+            budget_ceiling_ms=begin.budget_ceiling_ms,
+        )
 
     def opened(self, live: LiveHandler) -> None:
         """See `Desk`."""
