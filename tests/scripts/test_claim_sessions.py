@@ -121,6 +121,17 @@ def test_a_ready_session_whose_work_is_gone_is_not_owned(ledger: Ledger) -> None
     assert ledger.raw.zcard(key("ready")) == ledger.raw.zcard(key("owned")) == 0
 
 
+@pytest.mark.proves("C-30", "C-31")
+def test_sessions_without_work_take_no_place_of_others(ledger: Ledger) -> None:
+    for n in range(3):
+        ledger.cancel(ledger.admit(plan(1), session=f"gone{n}").run)
+    ledger.outlast(2)
+    ledger.admit(plan(1), session="s1")
+    first, second = twice(ledger, claim("one", 1))
+    assert [row.sid for row in first.sessions] == [sid_of("s1")]
+    assert same(first) == same(second)
+
+
 @pytest.mark.proves("C-05")
 def test_a_run_admitted_under_another_policy_is_checked_first(ledger: Ledger) -> None:
     ledger.admit([proposed(0, level="approve", rule="small")], limits={"policy_digest": "policy-0"})
@@ -152,9 +163,9 @@ def test_a_session_record_that_cannot_be_read_goes_to_the_end_of_the_line(ledger
         ledger.admit(plan(1), session=f"s{n}")
     first = ledger.raw.zrange(key("ready"), 0, 0)[0].decode()
     stored = corrupt(ledger, f"session:{first}", "meta")
-    assert ledger.claim("one", 1) == []
-    (other,) = ledger.claim("two", 1)
+    (other,) = ledger.claim("one", 1)
     assert other.sid != first
+    assert ledger.claim("two", 1) == []
     ledger.raw.hset(key(f"session:{first}"), "meta", stored)
     assert [claimed.sid for claimed in ledger.claim("three", 1)] == [first]
 
