@@ -48,8 +48,8 @@ if not S then
         meta = { tn = q.tn, s = q.s, no = q.no, at = now, tc = 0, an = 0, lm = now, ia = q['in'], lv = 0, ts = {} } }
 end
 
-local function reply(how, R)
-  return { raise_seq(seq_key), how, WAKE, run_view(S, R) }
+local function reply(how, R, fields)
+  return { raise_seq(seq_key), how, WAKE, run_view(S, R, fields) }
 end
 
 if known then
@@ -118,6 +118,7 @@ end
 
 -- From here on nothing is refused.
 if outlived then retire_session(outlived, now, q.td, false) end
+S.out = {}
 if S.fresh then S.meta.g = redis.call('INCR', K.fence) end
 S.meta.an = S.meta.an + 1
 S.meta.lv = S.meta.lv + 1
@@ -125,7 +126,8 @@ S.meta.ia = q['in']
 if not known and protected then S.meta.lm = now end
 
 local ceiling = now + q.ce
-local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = {}, dirty = {}, events = {}, now = now,
+local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = {}, dirty = {}, events = {}, out = {},
+  now = now,
   meta = { tn = q.tn, s = q.s, sid = q.sid, a = q.a, u = q.u, p = q.p, d = q.d, di = q.di, n = S.meta.an,
            g = S.meta.g, k = q.k, h = q.h, oe = q.oe, ce = ceiling, ss = q.ss, pd = q.pd, be = q.be, ta = turn_no,
            co = #q.calls, tb = q.tb, jr = q.jr, lk = q.lk, tp = q.tp, at = now,
@@ -174,12 +176,11 @@ if known then
   earlier[#earlier + 1] = known.r
   if #earlier > EARLIER_MAX then erase_run(table.remove(earlier, 1)) end
 end
-redis.call('HSET', S.key, 'd' .. q.d,
-  pack({ r = q.run, t = turn_no, c = q.c, tb = q.tb, er = #earlier > 0 and earlier or nil }))
-if q.lk then redis.call('HSET', S.key, 'l' .. q.lk, q.run) end
+put(S, 'd' .. q.d, { r = q.run, t = turn_no, c = q.c, tb = q.tb, er = #earlier > 0 and earlier or nil })
+if q.lk then put(S, 'l' .. q.lk, q.run) end
 redis.call('ZADD', K.sessions(q.tn), now, q.sid)
 redis.call('ZADD', K.expiry, S.meta.lm + S.meta.ia, q.sid)
-redis.call('HSET', R.key, 'm', pack(R.meta))
+R.out = { 'm', pack(R.meta) }
 if q.tx then redis.call('HSET', K.args(q.sid), q.run .. ':in', q.tx) end
 if turn then
   turn.lv = turn.lv + 1
@@ -191,4 +192,5 @@ if need == 'end' then
 else
   place_run(S, R)
 end
-return reply(R.meta.hw, R)
+save_session(S)
+return reply(R.meta.hw, R, R.saved)

@@ -28,9 +28,11 @@ q.pn = guard(seq_key, store_id, seen)
 local now = store_now()
 local S = load_session(q.sid)
 if not S then refuse('LEASE_LOST', 'the session is gone') end
+S.out = {}
 local work = answered_before(S, q, now)
 if not work then
   if q.pp then protect_more(S, q, now) end
   work = begin_or_give_up(S, q, now)
 end
+save_session(S)
 return { raise_seq(seq_key), cmsgpack.pack(work) }

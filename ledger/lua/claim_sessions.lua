@@ -24,8 +24,6 @@
 --!include begin
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
-local WITHOUT_WORK_MAX = 16
-
 local version = guard(seq_key, store_id, seen)
 local now = store_now()
 local claim_key = K.claim(q.no)
@@ -38,15 +36,15 @@ local function own(sid)
   local S = load_session(sid)
   redis.call('ZREM', K.ready, sid)
   if not S or S.owner or redis.call('ZCARD', K.queue(sid)) == 0 then return nil end
-  local token = string.format('%.0f', redis.call('INCR', K.fence)) .. '-' .. q.no
-  redis.call('HSET', S.key, 'o', token, 'p', '0b')
+  S.owner, S.step, S.out = string.format('%.0f', redis.call('INCR', K.fence)) .. '-' .. q.no, '0b', {}
+  put(S, 'o', S.owner)
+  put(S, 'p', S.step)
   redis.call('ZADD', K.owned, now + q.le, sid)
-  return token
+  return S
 end
 
 -- What the session's first step is, or was when the claim is repeated; nil when its owner went on or lost it since.
-local function first_work(sid, token)
-  local S = load_session(sid)
+local function first_work(S, token)
   local request = { tk = token, st = 1, pd = q.pd, pv = q.pv, pn = version, pol = q.pol, hd = q.hd }
   if S and S.owner == token then return continue_session(S, request, now) end
   return S and gave_up(S, token, 1)
@@ -57,21 +55,18 @@ if #before > 0 then
   wrote = true
   for _, line in ipairs(before) do
     local sid, token = string.match(line, '^(%x+) (%S+)$')
-    taken[#taken + 1] = { sid, token }
+    taken[#taken + 1] = { sid, token, ends = redis.call('ZSCORE', K.owned, sid) or '0' }
   end
 else
-  -- Those found without work take no place; past a few of them the next claim goes on.
-  for _ = 1, q.mx > 0 and q.mx + WITHOUT_WORK_MAX or 0 do
-    local sid = #taken < q.mx and redis.call('ZRANGE', K.ready, 0, 0)[1]
-    if not sid then break end
+  for _, sid in ipairs(q.mx > 0 and redis.call('ZRANGE', K.ready, 0, q.mx - 1) or {}) do
     wrote = true
-    local ok, token = pcall(own, sid)
+    local ok, S = pcall(own, sid)
     if not ok then
       -- To the end of the line, where it holds up nobody.
       redis.call('ZADD', K.ready, now, sid)
-    elseif token then
-      redis.call('RPUSH', claim_key, sid .. ' ' .. token)
-      taken[#taken + 1] = { sid, token }
+    elseif S then
+      redis.call('RPUSH', claim_key, sid .. ' ' .. S.owner)
+      taken[#taken + 1] = { sid, S.owner, S = S, ends = string.format('%.0f', now + q.le) }
     end
   end
   if #taken > 0 then redis.call('PEXPIRE', claim_key, q.le) end
@@ -79,13 +74,20 @@ end
 
 local rows = {}
 for _, pair in ipairs(taken) do
-  local ok, work = pcall(first_work, pair[1], pair[2])
+  local ok, S = true, pair.S
+  if not S then ok, S = pcall(load_session, pair[1]) end
+  local work = S
+  if ok and S then
+    S.out = S.out or {}
+    ok, work = pcall(first_work, S, pair[2])
+    save_session(S)
+  end
   if not ok then
     local went_on = caught_code(work) == 'STALE_STEP' or caught_code(work) == 'ATTEMPT_VOIDED'
     work = not went_on and { k = 'unreadable' }
   end
   if work then
-    rows[#rows + 1] = { pair[1], pair[2], redis.call('ZSCORE', K.owned, pair[1]) or '0', cmsgpack.pack(work) }
+    rows[#rows + 1] = { pair[1], pair[2], pair.ends, cmsgpack.pack(work) }
   end
 end
 return { wrote and raise_seq(seq_key) or -1, redis.call('ZCARD', K.ready), rows }

@@ -34,6 +34,7 @@ if not S then refuse('ATTEMPT_MISMATCH', 'the session is gone') end
 local owned = S.owner == q.tk
 local in_flight = S.current and S.current.at == q.at
 local R = load_run(q.r, now)
+S.out, S.at_hand = {}, R
 local how, record, revision = 'settled', '', 0
 
 local function settle_mutation()
@@ -84,12 +85,13 @@ local function begin_more()
 end
 
 if q.m then settle_mutation() else settle_unprotected() end
-if owned and in_flight then
-  S.current = nil
-  redis.call('HDEL', S.key, 'c')
-end
-if R then save_run(R) end
+local cleared = owned and in_flight
+if cleared then S.current = nil end
 
+-- The run is written once, with what the next begin makes of it.
 local work, next_refusal = '', ''
 if q.nx then work, next_refusal = begin_more() end
+if R and not R.saved then save_run(R) end
+if cleared and S.owner and not S.current then drop(S, 'c') end
+save_session(S)
 return { raise_seq(seq_key), how, record, revision, work, next_refusal }

@@ -85,13 +85,13 @@ local function turn_for(S, R, pol)
     if not turn then return nil, 'logical_turn_unavailable' end
     return turn
   end
-  local delivery = unpack_record(redis.call('HGET', S.key, 'd' .. m.d) or nil)
+  local delivery = get_record(S, 'd' .. m.d)
   if m.ta or not delivery or delivery.t then return nil, 'logical_turn_unavailable' end
   if not make_room(S, R.now, pol.tb) then return nil, 'turn_limit' end
   S.meta.tc = S.meta.tc + 1
   s.t, delivery.t = S.meta.tc, S.meta.tc
   table.insert(S.meta.ts, s.t)
-  redis.call('HSET', S.key, 'd' .. m.d, pack(delivery))
+  put(S, 'd' .. m.d, delivery)
   save_meta(S)
   return { a = m.a, u = m.u, d = { m.d }, rv = 0, ms = {}, lv = 1, at = R.now }
 end
@@ -110,7 +110,8 @@ local function start_call(S, R, i, current, step, arguments)
   touch(R, i)
   R.state.st = 'running'
   S.current, S.voided, S.step = current, nil, step .. 'b'
-  redis.call('HSET', S.key, 'p', S.step, 'c', pack(current))
+  put(S, 'p', S.step)
+  put(S, 'c', current)
   journal_add(R, { e = 'tool_execution_started', i = i, m = call.m })
   save_run(R)
   return work_reply(S, R, current, arguments)
@@ -212,7 +213,7 @@ local function next_work(S, q, step, now)
   for _ = 1, 200 do
     local head = redis.call('ZRANGE', K.queue(S.sid), place, place)[1]
     if not head then return nil end
-    local R = load_run(head, now)
+    local R = S.at_hand and S.at_hand.id == head and S.at_hand or load_run(head, now)
     if not R or R.state.en then
       redis.call('ZREM', K.queue(S.sid), head)
     elseif q.ol and not live_place(S, head) then

@@ -9,11 +9,11 @@ local function entry_field(number, mutation)
 end
 
 local function load_entry(S, number, mutation)
-  return unpack_record(redis.call('HGET', S.key, entry_field(number, mutation)) or nil)
+  return get_record(S, entry_field(number, mutation))
 end
 
 local function save_entry(S, number, mutation, entry)
-  redis.call('HSET', S.key, entry_field(number, mutation), pack(entry))
+  put(S, entry_field(number, mutation), entry)
 end
 
 -- A table of all 256 bytes would be made anew at every call, and cost more than all else that a script does.

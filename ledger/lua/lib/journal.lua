@@ -9,6 +9,7 @@ local function journal_add(R, event)
   R.events[#R.events + 1] = event
 end
 
+-- A hint says `<run id> <length>`, and ` end` when the run has ended.
 -- At its bound a journal says `truncated` once (the run's field `tr`), then keeps only what ends something.
 local function journal_flush(R)
   local count = #R.events
@@ -25,7 +26,7 @@ local function journal_flush(R)
   end
   if #out > 0 then
     length = redis.call('RPUSH', R.journal, unpack(out))
-    redis.call('SPUBLISH', K.journal_signal, R.id .. ' ' .. length)
+    redis.call('SPUBLISH', K.journal_signal, R.id .. ' ' .. length .. (R.state and R.state.en and ' end' or ''))
   end
   R.events = {}
 end

@@ -21,18 +21,18 @@ local function revise(turn, entry)
   entry.rv = turn.rv
 end
 
--- Adds the stream entry, keeps its id for erasure, and lists or unlists the unknown. Returns the record.
-local function publish(S, number, mutation, entry, now)
+-- Adds the stream entry, keeps its id for erasure, and lists or unlists the unknown. Returns the record. `before` may
+-- tell the status until now: what was only started is on no list.
+local function publish(S, number, mutation, entry, now, before)
   local id, mid = turn_id(S, number), hex(mutation)
   local record = outcome_record(id, mid, entry)
   local stream_id = redis.call('XADD', K.outcomes, '*', 'tenant', S.meta.tn, 'session_id', S.meta.s,
     'logical_turn_id', id, 'mutation_id', mid, 'mutation_revision', entry.rv, 'record', record)
   entry.x = entry.x and (entry.x .. ' ' .. stream_id) or stream_id
-  local member = S.sid .. ':' .. number .. ':' .. mid
   if entry.s == 'u' then
-    redis.call('ZADD', K.unknowns(S.meta.tn), now, member)
-  else
-    redis.call('ZREM', K.unknowns(S.meta.tn), member)
+    redis.call('ZADD', K.unknowns(S.meta.tn), now, S.sid .. ':' .. number .. ':' .. mid)
+  elseif before ~= 's' then
+    redis.call('ZREM', K.unknowns(S.meta.tn), S.sid .. ':' .. number .. ':' .. mid)
   end
   return record
 end

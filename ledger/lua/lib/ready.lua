@@ -5,12 +5,13 @@ local WAKE
 
 -- `awake` is the store time until which a worker promised to look; past it, the caller must wake one.
 local function make_ready(sid, now)
-  redis.call('ZADD', K.ready, 'NX', now, sid)
+  local added = redis.call('ZADD', K.ready, 'NX', now, sid)
   if tonumber(redis.call('GET', K.awake) or '0') < now then
     redis.call('SET', K.awake, string.format('%.0f', now + 2000))
     WAKE = 1
   end
-  redis.call('SPUBLISH', K.signal, 'r')
+  -- Whoever heard of the first one looks until nothing is left, so the others need no hint.
+  if added == 1 and redis.call('ZCARD', K.ready) == 1 then redis.call('SPUBLISH', K.signal, 'r') end
 end
 
 -- The hint may be lost; an owner that waits finds the number changed at its next renewal.

@@ -4,9 +4,10 @@ local CALL_STATUS = { c = 'c', f = 'f', u = 'u', a = 'n' }
 
 local function apply_status(S, R, number, mutation, entry, status, reason, now)
   local turn = load_turn(S, number)
+  local before = entry.s
   entry.s, entry.r = status, reason
   revise(turn, entry)
-  local record = publish(S, number, mutation, entry, now)
+  local record = publish(S, number, mutation, entry, now, before)
   save_entry(S, number, mutation, entry)
   save_turn(S, number, turn)
   -- Without its run nobody ends the call any more, so what was kept for the unknown goes here (C-83).
@@ -16,7 +17,10 @@ end
 
 -- Ends call `i` in its run with what its mutation came to, and keeps the tool's own content for the journal's life.
 local function end_attempted_call(R, i, status, result)
-  if result then redis.call('HSET', R.key, 'r' .. i, result) end
+  if result then
+    R.out[#R.out + 1] = 'r' .. i
+    R.out[#R.out + 1] = result
+  end
   journal_add(R, { e = 'tool_result', i = i, m = call_of(R, i).m, x = status })
   end_call(R, i, CALL_STATUS[status])
 end

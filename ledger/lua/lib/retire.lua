@@ -13,17 +13,17 @@ local function retire_turn(S, number, turn, now, tombstone_ms)
     if entry then
       delete_stream_entries(entry)
       redis.call('ZREM', K.unknowns(S.meta.tn), S.sid .. ':' .. number .. ':' .. hex(mutation))
-      redis.call('HDEL', S.key, entry_field(number, mutation))
+      drop(S, entry_field(number, mutation))
     end
   end
   for _, delivery in ipairs(turn.d) do
-    local record = unpack_record(redis.call('HGET', S.key, 'd' .. delivery) or nil)
+    local record = get_record(S, 'd' .. delivery)
     if record then
       redis.call('ZADD', K.retired, now + tombstone_ms, record.tb)
-      redis.call('HDEL', S.key, 'd' .. delivery)
+      drop(S, 'd' .. delivery)
     end
   end
-  redis.call('HDEL', S.key, 't' .. number)
+  drop(S, 't' .. number)
   for i, kept in ipairs(S.meta.ts) do
     if kept == number then table.remove(S.meta.ts, i) break end
   end

@@ -21,7 +21,7 @@ local function load_run(run, now)
   local f = redis.call('HMGET', key, 'm', 's')
   if not f[1] then return nil end
   return { id = run, key = key, journal = K.journal(run), meta = unpack_record(f[1]),
-           state = unpack_record(f[2]), calls = {}, dirty = {}, events = {}, now = now }
+           state = unpack_record(f[2]), calls = {}, dirty = {}, events = {}, out = {}, now = now }
 end
 
 -- The session of a run; nil when it was erased or has expired, even if a new one took its name (C-81, C-82).
@@ -52,14 +52,17 @@ local function touch(R, i)
   R.dirty[i] = true
 end
 
+-- Writes the state, every call that was touched and what else is in `R.out` (field, value, ...), then the events.
 local function save_run(R)
-  local args = { 's', pack(R.state) }
+  local args = R.out
+  args[#args + 1] = 's'
+  args[#args + 1] = pack(R.state)
   for i in pairs(R.dirty) do
     args[#args + 1] = tostring(i)
     args[#args + 1] = pack(R.calls[i])
   end
   redis.call('HSET', R.key, unpack(args))
-  R.dirty = {}
+  R.dirty, R.out, R.saved = {}, {}, args
   journal_flush(R)
 end
 
@@ -172,7 +175,7 @@ local function finish_run(S, R, code)
     redis.call('HDEL', K.args(S.sid), R.id .. ':in')
     if drop_live(S, R.id) and not s.by then tell(S) end
   end
-  if R.meta.lk then redis.call('HDEL', S.key, 'l' .. R.meta.lk) end
+  if R.meta.lk then drop(S, 'l' .. R.meta.lk) end
   S.meta.lv = math.max(0, S.meta.lv - 1)
   -- A turn without a mutation moves the inactivity clock when it completes; others did at admission (C-80).
   if not s.t then

@@ -38,8 +38,39 @@ local function visible_session(sid, now)
   return S
 end
 
+-- With `S.out` set, what a script writes into the session's hash is kept there until `save_session` writes all of it
+-- at once: fields are texts, or records that are packed then.
+local function put(S, field, value)
+  if S.out then
+    S.out[field] = value
+  else
+    redis.call('HSET', S.key, field, type(value) == 'table' and pack(value) or value)
+  end
+end
+
+local function get_record(S, field)
+  local kept = S.out and S.out[field]
+  if kept then return kept end
+  return unpack_record(redis.call('HGET', S.key, field) or nil)
+end
+
+local function drop(S, field)
+  if S.out then S.out[field] = nil end
+  redis.call('HDEL', S.key, field)
+end
+
+local function save_session(S)
+  local args = {}
+  for field, value in pairs(S.out) do
+    args[#args + 1] = field
+    args[#args + 1] = type(value) == 'table' and pack(value) or value
+  end
+  S.out = {}
+  if #args > 0 then redis.call('HSET', S.key, unpack(args)) end
+end
+
 local function save_meta(S)
-  redis.call('HSET', S.key, 'meta', pack(S.meta))
+  put(S, 'meta', S.meta)
 end
 
 -- A logical turn id names its session's nonce and the turn's number: nothing to look up, nothing to guess.
@@ -55,11 +86,11 @@ local function turn_number(S, id)
 end
 
 local function load_turn(S, number)
-  return unpack_record(redis.call('HGET', S.key, 't' .. number) or nil)
+  return get_record(S, 't' .. number)
 end
 
 local function save_turn(S, number, turn)
-  redis.call('HSET', S.key, 't' .. number, pack(turn))
+  put(S, 't' .. number, turn)
 end
 
 local function disown(S)
@@ -94,7 +125,7 @@ local GIVEN_UP = { r = 'released', y = 'yielded' }
 -- The owner gives the session up in its step `step`; `how` is r or y.
 local function give_up(S, token, step, how)
   disown(S)
-  redis.call('HSET', S.key, 'p', step .. how .. string.match(token, '^%d+'))
+  put(S, 'p', step .. how .. string.match(token, '^%d+'))
   return { k = GIVEN_UP[how] }
 end
 

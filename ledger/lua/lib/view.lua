@@ -1,6 +1,7 @@
 -- What a caller sees of a run: its hash, and the ledger entries of its protected calls, one per call ('' if none).
+-- `fields` is the whole hash where the script has just written it.
 
-local function run_view(S, R)
+local function run_view(S, R, fields)
   local entries = {}
   for i = 0, call_count(R) - 1 do
     local call = call_of(R, i)
@@ -9,5 +10,5 @@ local function run_view(S, R)
     entries[i + 1] = raw or ''
   end
   local turn = R.state.t and turn_id(S, R.state.t) or ''
-  return { R.id, redis.call('HGETALL', R.key), entries, turn, redis.call('LLEN', R.journal) }
+  return { R.id, fields or redis.call('HGETALL', R.key), entries, turn, redis.call('LLEN', R.journal) }
 end
