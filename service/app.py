@@ -22,6 +22,7 @@ from service.errors import init_errors
 from service.incoming import SessionPart
 from service.metrics import Metrics
 from service.models import DecisionRequest, MetadataRequest, TriggerRequest
+from service.rates import RateLimits
 from service.replies import EventsReply, RunReply
 from service.requests import init_requests
 from service.routes import BLUEPRINTS
@@ -91,6 +92,7 @@ def _front_door(config: Config, store: SyncStore | None, waker: Waker | None, da
         hub=Hub(url, config.redis.shards),
         metrics=metrics,
         slots=StreamSlots(config.service.max_streams, metrics.open_streams.set),
+        rates=RateLimits(url, config.service.rate_limit_per_second),
     )
 
 

@@ -15,12 +15,14 @@ def authorize(role: Role) -> Principal:
 
     Raises:
         Refused: unauthorized; forbidden, or not_an_approver, when the token lacks `role`.
+        RateLimited: see `service.rates`.
     """
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     principal = current_door().tokens.authenticate(token.strip()) if scheme.lower() == "bearer" else None
     if principal is None:
         raise Refused("send a known token as Authorization: Bearer", code="unauthorized")
     g.principal = principal.name
+    current_door().rates.check(principal)
     if not principal.may(role):
         code = "not_an_approver" if role is Role.APPROVE else "forbidden"
         raise Refused(f"this needs the role {role}", code=code)

@@ -21,6 +21,7 @@ from ledger.tombstone import pin_key
 from ledger.wake import Waker
 from service.beating import PolicyBeat
 from service.metrics import Metrics
+from service.rates import RateLimits
 from service.streams import StreamSlots
 from service.waiting import Hub
 
@@ -43,6 +44,7 @@ class FrontDoor:
     hub: Hub
     metrics: Metrics
     slots: StreamSlots
+    rates: RateLimits
     stopping: threading.Event = field(default_factory=threading.Event)
     beat: PolicyBeat = field(init=False)
     warned: set[str] = field(default_factory=set)

@@ -22,12 +22,22 @@ from ledger.errors import (
 from service.beating import PolicyDiffers
 from service.jsonio import dump
 from service.problems import PROBLEMS, code_of_status, problem
+from service.rates import RateLimited
 
 log = structlog.get_logger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
 # Errors whose message was written for callers; that of any other may quote what the store said.
-_TELLABLE = (InvalidRequest, Refused, ConfigError, StoreUnavailable, StoreUnsafe, StoreWentBack, PolicyDiffers)
+_TELLABLE = (
+    InvalidRequest,
+    Refused,
+    ConfigError,
+    StoreUnavailable,
+    StoreUnsafe,
+    StoreWentBack,
+    PolicyDiffers,
+    RateLimited,
+)
 
 
 def init_errors(app: Flask) -> None:
@@ -58,7 +68,10 @@ def _on_ledger_error(error: LedgerError) -> Response:
     if kind.status == 500:
         log.error("request_failed", code=error.code, error=type(error).__name__)
     detail = str(error) if isinstance(error, _TELLABLE) else kind.title
-    return problem_response(error.code, detail, error.extra.get("members"))
+    response = problem_response(error.code, detail, error.extra.get("members"))
+    if "retry_after" in error.extra:
+        response.headers["Retry-After"] = str(error.extra["retry_after"])
+    return response
 
 
 def _on_http_error(error: HTTPException) -> Response:

@@ -46,6 +46,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "unknown_handler": ProblemType(422, "No such turn handler is registered"),
     "unknown_tool": ProblemType(422, "No such tool is known"),
     "approvals_full": ProblemType(429, "Too many approvals wait in this session", 5),
+    "rate_limited": ProblemType(429, "The token asks more often than it may", 1),
     "queue_full": ProblemType(429, "Too many runs are live in this session", 5),
     "headers_too_large": ProblemType(431, "The request headers are too large"),
     "internal_error": ProblemType(500, "Something failed inside the service"),
