@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
@@ -11,15 +12,19 @@ PYTEST_ARGS ?=
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml constraints.txt
+$(RUNTIME): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a minute on a fresh machine)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(STAMP): $(RUNTIME)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 setup: $(STAMP) ## make .venv with the pinned dependencies
 
-demo: $(STAMP) ## play the whole story on an embedded Valkey; exit 0 only if every step held
+demo: $(RUNTIME) ## play the whole story on an embedded Valkey; exit 0 only if every step held
 	@$(BIN)/mutation-ledger demo
 
 test: $(STAMP) ## unit, integration and acceptance tests
