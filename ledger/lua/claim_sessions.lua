@@ -24,6 +24,8 @@
 --!include begin
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
+local WITHOUT_WORK_MAX = 16
+
 local version = guard(seq_key, store_id, seen)
 local now = store_now()
 local claim_key = K.claim(q.no)
@@ -58,7 +60,10 @@ if #before > 0 then
     taken[#taken + 1] = { sid, token, ends = redis.call('ZSCORE', K.owned, sid) or '0' }
   end
 else
-  for _, sid in ipairs(q.mx > 0 and redis.call('ZRANGE', K.ready, 0, q.mx - 1) or {}) do
+  -- Those found without work take no place; past a few of them the next claim goes on.
+  for _ = 1, q.mx > 0 and q.mx + WITHOUT_WORK_MAX or 0 do
+    local sid = #taken < q.mx and redis.call('ZRANGE', K.ready, 0, 0)[1]
+    if not sid then break end
     wrote = true
     local ok, S = pcall(own, sid)
     if not ok then

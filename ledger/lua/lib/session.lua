@@ -94,6 +94,7 @@ local function save_turn(S, number, turn)
 end
 
 local function disown(S)
+  for _, field in ipairs(S.out and { 'o', 'p', 'c', 'h', 'w' } or {}) do S.out[field] = nil end
   redis.call('HDEL', S.key, 'o', 'p', 'c', 'h', 'w')
   redis.call('ZREM', K.owned, S.sid)
   S.owner, S.step, S.current, S.voided, S.live, S.news = nil, nil, nil, nil, {}, nil
