@@ -3,6 +3,8 @@
 Nothing happens unless `MUTATION_LEDGER_FAULT` is set when the process starts: a comma-separated list of
 `name:nth:action`, where the nth time the point is reached (from 1) does `kill` (SIGKILL to itself), `stop` (SIGSTOP,
 until somebody continues it), `raise` (InjectedFault) or `sleep=<milliseconds>` (the thread, and a loop in it, stands).
+A forked process counts anew. `MUTATION_LEDGER_FAULT_LOG` names a file that gets a line `<pid> <name> <action>` before
+each of them happens, so that a test counts what it really did.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 VARIABLE = "MUTATION_LEDGER_FAULT"
+LOG_VARIABLE = "MUTATION_LEDGER_FAULT_LOG"
 
 
 class InjectedFault(Exception):
@@ -29,19 +32,30 @@ class _Fault:
 
 
 class _Armed:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, log: str | None) -> None:
         self._faults = [_parse(part) for part in text.split(",")]
+        self._log = log
         self._lock = threading.Lock()
 
     def reach(self, name: str) -> None:
         for fault in self._faults:
             if fault.name == name and self._is_due(fault):
+                self._note(fault)
                 _act(fault)
 
     def _is_due(self, fault: _Fault) -> bool:
         with self._lock:
             fault.left -= 1
             return fault.left == 0
+
+    def _note(self, fault: _Fault) -> None:
+        if self._log is None:
+            return
+        file = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, f"{os.getpid()} {fault.name} {fault.action}\n".encode())
+        finally:
+            os.close(file)
 
 
 def _parse(part: str) -> _Fault:
@@ -67,9 +81,9 @@ def _nothing(_name: str) -> None:
     """What an unarmed process does at every point."""
 
 
-def _chosen(text: str | None) -> Callable[[str], None]:
-    return _Armed(text).reach if text else _nothing
+def _chosen(text: str | None, log: str | None) -> Callable[[str], None]:
+    return _Armed(text, log).reach if text else _nothing
 
 
-reach: Callable[[str], None] = _chosen(os.environ.get(VARIABLE))
+reach: Callable[[str], None] = _chosen(os.environ.get(VARIABLE), os.environ.get(LOG_VARIABLE))
 """Says that the path has come to the point of that name."""

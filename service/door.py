@@ -14,6 +14,7 @@ from flask import current_app
 from ledger.admission import AdmissionLimits
 from ledger.config import Config
 from ledger.errors import StoreUnavailable
+from ledger.faultpoints import reach
 from ledger.plugins import Plugins
 from ledger.store import ScriptCall, SyncStore
 from ledger.tokens import TokenBook
@@ -95,7 +96,9 @@ class FrontDoor:
     def wake(self, wanted: bool) -> None:
         """Wakes a worker if a script's reply asked for it."""
         if wanted:
+            reach("wake.asked")
             self.waker.wake()
+            reach("wake.enqueued")
 
     def warn_unprotected(self, tool: str) -> None:
         """The one warning of C-06 for a tool; names it and what would protect it, never arguments."""

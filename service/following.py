@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ledger.errors import LedgerError, Refused, StoreUnavailable
+from ledger.faultpoints import reach
 from ledger.records import Run
 from ledger.runs import JournalPage, read_journal, read_run
 from service.door import FrontDoor
@@ -84,10 +85,12 @@ def journal_frames(door: FrontDoor, place: Place, after: int, *, follow: bool, c
             for event in page.events:
                 seen = event.number
                 if event.type != closing:
+                    reach("publish.due")
                     yield (event.type, seen, event_object(place.run_id, event))
             if page.ended and seen >= page.length:
                 run = _ended_run(door, place)
                 if run is not None:
+                    reach("publish.due")
                     yield (closing, page.length, {"n": page.length, "type": closing, **run_object(run)})
                 return
     except LedgerError as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from ledger.errors import LedgerError, Refused
+from ledger.faultpoints import reach
 from ledger.handlers import HandlerOffer
 from ledger.ownership import ClaimReply, claim_sessions, switch_off
 from ledger.store import AsyncStore
@@ -148,6 +149,7 @@ class Claimer:
         nonce = f"{os.getpid():x}x{secrets.token_hex(8)}"
         offer = shared.handlers.places.offer(most)
         reply = None
+        reach("claim.asked")
         try:
             reply = await self._claimed(shard, nonce, most, offer)
         except LedgerError as error:
@@ -156,6 +158,7 @@ class Claimer:
         finally:
             shared.handlers.places.settle(offer, [claimed.work for claimed in reply.sessions] if reply else [])
         if reply.sessions:
+            reach("claim.confirmed")
             self._start(shard, asked_at, reply)
         return reply
 

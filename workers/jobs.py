@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ledger.faultpoints import reach
+
 _look: Callable[[], bool] | None = None
 _pass_on: Callable[[], None] | None = None
 
@@ -18,5 +20,6 @@ def drain(passed_on: bool = False) -> None:
     """Looks for ready sessions. A full worker passes the job on once; after that the sweep finds what is left."""
     if _look is None:
         raise RuntimeError("drain runs only inside `mutation-ledger worker`")
+    reach("wake.heard")
     if not _look() and not passed_on and _pass_on is not None:
         _pass_on()

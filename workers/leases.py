@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from ledger.errors import LedgerError
+from ledger.faultpoints import reach
 from ledger.ownership import renew_leases
 from workers.owner import SessionOwner, Shared
 
@@ -63,11 +64,13 @@ class LeaseKeeper:
         # Counted from before the renewal leaves: the store cannot have granted less (C-53).
         sent_at = time.monotonic()
         rows = [(owner.sid, owner.token) for owner in owners]
+        reach("renew.asked")
         try:
             answers = await self._shared.store.run(renew_leases(shard, rows, self._shared.settings.lease_ms))
         except LedgerError as error:
             log.warning("renewal_failed", code=error.code, shard=shard, sessions=len(rows))
             return
+        reach("renew.confirmed")
         for owner, answer in zip(owners, answers, strict=True):
             if not answer.held:
                 owner.lose()

@@ -23,6 +23,7 @@ from ledger.attempts import (
     void_attempt,
 )
 from ledger.errors import Refused
+from ledger.faultpoints import reach
 from ledger.handlers import HandlerOffer, HandlerStart
 from ledger.identity import mutation_identity_of
 from ledger.ids import new_id
@@ -139,6 +140,7 @@ class SessionOwner:
 
     async def _execute(self, begun: Begun, asked_at: float) -> tuple[Work, float]:
         """One attempt from confirmed intent to confirmed settlement, and what comes after it."""
+        reach("begin.confirmed")
         if time.monotonic() - asked_at > self.shared.settings.checkpoint_wait:
             log.warning("checkpoint_late", run_id=begun.run_id, index=begun.index)
             return await self._put_back(begun.attempt, begun)
@@ -182,7 +184,10 @@ class SessionOwner:
                 begun.session_id, begun.agent, begun.user, begun.delivery_id, begun.logical_turn_id
             ),
         )
-        return await self.shared.router.call(begun.tool, begun.parsed_arguments(), context)
+        reach("dispatch.due")
+        reply = await self.shared.router.call(begun.tool, begun.parsed_arguments(), context)
+        reach("reply.received")
+        return reply
 
     def _last_check(self, deadline: float) -> str | None:
         """Asked in the step that hands the bytes to the transport: cancelled, too late, or lease too short (C-53)."""
@@ -214,8 +219,10 @@ class SessionOwner:
         )
         asked_at = time.monotonic()
         settled = None
+        reach("settle.asked")
         try:
             settled = await self._told(begun, call)
+            reach("settle.confirmed")
         except Refused as error:
             log.warning("settlement_refused", code=error.code, run_id=begun.run_id, index=begun.index)
             return self._again()
@@ -223,6 +230,7 @@ class SessionOwner:
             shared.handlers.places.settle(self._offer, [settled.work if settled else None])
             if self._handlers is not None:
                 self._handlers.settled(begun, reply, settled, settlement.refusal)
+        reach("callback.done")
         if next_step is None:
             return Nothing("stopped"), asked_at
         self.step = next_step
@@ -245,10 +253,12 @@ class SessionOwner:
         """An intent that was not confirmed in time goes back before anything else begins here (C-23)."""
         self.step += 1
         call = void_attempt(self.shard, self.sid, self.token, self.step, attempt, refusal=CHECKPOINT_UNAVAILABLE)
+        reach("putback.asked")
         try:
             await landed(self.shared, call)
         except Refused:
             return Nothing("lost"), time.monotonic()
+        reach("putback.confirmed")
         if self._handlers is not None:
             self._handlers.put_back(begun, CHECKPOINT_UNAVAILABLE)
         return self._again()
@@ -293,6 +303,7 @@ class SessionOwner:
                 only_live=shared.stopping.is_set(),
             )
             work: Work | None = None
+            reach("begin.asked")
             try:
                 work = await confirmed(shared.store, call, within=shared.settings.checkpoint_wait)
             except NOT_NOW:

@@ -14,6 +14,7 @@ from ledger.attempts import Work
 from ledger.config import Config
 from ledger.declared import LivePolicy
 from ledger.errors import LedgerError
+from ledger.faultpoints import reach
 from ledger.ownership import ClaimReply, release_sessions
 from ledger.plugins import TurnHandler
 from ledger.policy import Policy
@@ -233,8 +234,10 @@ class WorkerRuntime:
             by_shard[owner.shard].append((owner.sid, owner.token))
         wake = False
         for shard, rows in by_shard.items():
+            reach("release.asked")
             try:
                 wake |= await confirmed(shared.store, release_sessions(shard, rows), within=RELEASE_SECONDS)
+                reach("release.confirmed")
             except LedgerError as error:
                 log.warning("release_failed", code=error.code, shard=shard, sessions=len(rows))
         if wake:

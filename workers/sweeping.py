@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from ledger.errors import LedgerError
+from ledger.faultpoints import reach
 from ledger.ownership import SweepReply, sweep_shard
 from ledger.wake import Waker
 from workers.claiming import Claimer
@@ -37,12 +38,14 @@ class Sweeper:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _sweep(self, shard: int) -> SweepReply | None:
+        reach("sweep.asked")
         try:
             reply = await self._shared.store.run(sweep_shard(shard, self._shared.settings.lease_ms))
         except LedgerError as error:
             log.warning("sweep_failed", code=error.code, shard=shard)
             return None
         if reply.reclaimed or reply.expired:
+            reach("sweep.confirmed")
             log.info("swept", shard=shard, reclaimed=reply.reclaimed, expired=reply.expired)
         return reply
 

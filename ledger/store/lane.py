@@ -14,6 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from ledger.durability import COMMANDS, Report, facts_from, judge, require
 from ledger.errors import StoreUnavailable, Unconfirmed
+from ledger.faultpoints import reach
 from ledger.store.opening import adopt_all, adopt_first, init_commands
 from ledger.store.replies import Command, ReplyStream
 from ledger.store.scripts import Script
@@ -96,10 +97,12 @@ class Lane:
         sent = False
         try:
             stream = _opened(self._stream)
+            reach("store.sending")
             sent = True
             stream.send(commands)
+            reach("store.sent")
             async with asyncio.timeout(self._known.settings.wait_seconds + 2.0):
-                return [await stream.read() for _ in commands]
+                replies = [await stream.read() for _ in commands]
         except (RedisError, OSError, TimeoutError) as error:
             await self.drop()
             kind = Unconfirmed if sent else StoreUnavailable
@@ -107,6 +110,8 @@ class Lane:
         except BaseException:
             await self.drop()
             raise
+        reach("store.answered")
+        return replies
 
     async def drop(self) -> None:
         """Closes the connection without waiting for anything."""

@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ledger.durability import COMMANDS, Report, facts_from, judge, require
 from ledger.errors import StoreUnavailable, Unconfirmed
+from ledger.faultpoints import reach
 from ledger.store.call import ScriptCall
 from ledger.store.opening import adopt_all, adopt_first, init_commands
 from ledger.store.settings import StoreSettings
@@ -163,8 +164,10 @@ class SyncStore:
         try:
             _require_open(connection)
             packed = connection.pack_commands(commands)
+            reach("store.sending")
             sent = True
             connection.send_packed_command(packed, check_health=False)
+            reach("store.sent")
             for _ in commands:
                 try:
                     replies.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
@@ -178,6 +181,7 @@ class SyncStore:
             # A greenlet killed in the middle must not leave a half-read connection to the next caller.
             connection.disconnect()
             raise
+        reach("store.answered")
         return replies
 
     def _acquire(self) -> Any:

@@ -11,6 +11,7 @@ from flask_openapi.blueprint import APIBlueprint
 from ledger.approvals import Decided, Decision, decide, pending_approvals, read_approval
 from ledger.config import Role
 from ledger.errors import LedgerError, Refused
+from ledger.faultpoints import reach
 from ledger.identity import session_hash
 from ledger.ids import shard_of_id, shard_of_session
 from ledger.records import Approval
@@ -102,7 +103,9 @@ def _decide(door: FrontDoor) -> Decided:
         confirm=asked.confirm,
         comment=asked.comment,
     )
+    reach("decide.asked")
     decided = door.write(decide(decision, shard), {"decided": "unknown"})
+    reach("decide.confirmed")
     door.wake(decided.wake)
     if decided.how == "expired":
         raise Refused("the decision came too late", code="approval_expired")

@@ -10,6 +10,7 @@ from flask_openapi.blueprint import APIBlueprint
 from ledger.admission import Admitted, Delivery, admit_delivery
 from ledger.config import Role
 from ledger.errors import LedgerError
+from ledger.faultpoints import reach
 from ledger.ids import shard_of_id
 from ledger.store import ScriptCall
 from ledger.store.codec import unpack
@@ -79,7 +80,9 @@ def _trigger(door: FrontDoor) -> Response:
 def _admit(door: FrontDoor, delivery: Delivery) -> Admitted:
     door.require_key()
     call = admit_delivery(delivery, limits_for(door, delivery.calls), door.shards)
+    reach("admit.asked")
     admitted = door.write(call, {"admitted": "unknown", "delivery_id": _retry_id(delivery, call)})
+    reach("admit.confirmed")
     door.metrics.admissions.labels(admitted.how).inc()
     door.wake(admitted.wake)
     return admitted

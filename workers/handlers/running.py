@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from ledger.errors import LedgerError, Refused, StoreError
+from ledger.faultpoints import reach
 from ledger.handlers import HandlerStart, end_handler
 from ledger.plugins import TurnHandler
 from workers.handlers.context import AsyncExecutor, HandlerContext, SyncExecutor
@@ -133,6 +134,7 @@ class HandlerRunner:
         )
         while not isinstance(live.stopped, OwnerLost):
             await session.landing(live.run_id)
+            reach("end.asked")
             try:
                 ended = await landed(session.worker, script)
             except Refused as error:
@@ -144,6 +146,7 @@ class HandlerRunner:
                 log.error("handler_end_failed", code=error.code, run_id=live.run_id)
                 return
             else:
+                reach("end.confirmed")
                 if ended.how == "over":
                     log.info("handler_run_was_over", status=ended.status, run_id=live.run_id)
                 return

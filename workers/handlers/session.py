@@ -11,6 +11,7 @@ import structlog
 
 from ledger.attempts import Begun, Settled
 from ledger.errors import LedgerError, Refused
+from ledger.faultpoints import reach
 from ledger.handlers import CallReport, HandlerCall, HandlerOffer, HandlerStart, propose_call, watch_handlers
 from ledger.states import CallStatus
 from ledger.store import AsyncStore, ScriptCall
@@ -177,8 +178,9 @@ class SessionHandlers:
         """See `Desk`. Tried again until it is confirmed: a proposal that may have landed is not given up."""
         # Told `outcome_unknown` before its settlement landed, a handler may be faster than that (C-24).
         await self.landing(live.run_id)
+        reach("propose.asked")
         try:
-            return await landed(self.worker, self._proposal(live, call))
+            report = await landed(self.worker, self._proposal(live, call))
         except Refused as error:
             match error.code:
                 case "policy_stale":
@@ -193,6 +195,9 @@ class SessionHandlers:
                     why = OwnerLost("the session has another owner")
                 case code:
                     raise refusal(call, code) from None
+        else:
+            reach("propose.confirmed")
+            return report
         live.stop(why)
         raise why
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.faultpoints import reach
+
 
 class NotSent(Exception):
     """Raised towards the transport: no byte of this request may be handed over."""
@@ -28,10 +30,12 @@ class Dispatch:
 
     def hand_over(self) -> None:
         """The last check (C-53), in the same step as the write that follows. Raises NotSent."""
+        reach("recheck.due")
         if self.refusal is None:
             self.refusal = self.last_check()
         if self.refusal is not None or self.handed_over:
             raise NotSent
+        reach("recheck.passed")
         self.handed_over = True
 
     def take_back(self) -> None:

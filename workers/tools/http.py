@@ -15,6 +15,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from ledger.config import McpServerConfig, resolve_secret
+from ledger.faultpoints import reach
 from workers.tools.channel import Channel, Health
 from workers.tools.dispatch import Dispatch, NotSent
 from workers.tools.one_call import CURRENT
@@ -99,6 +100,8 @@ def _extensions(request: httpx2.Request, dispatch: Dispatch | None) -> dict[str,
         # The connection is there; the next thing that httpcore does is to write the first byte.
         if event == "http11.send_request_headers.started":
             dispatch.hand_over()
+        elif event == "http11.send_request_body.complete":
+            reach("dispatch.sent")
 
     return {"timeout": {**timeout, "read": None, "write": None}, "trace": trace}
 

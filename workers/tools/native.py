@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.faultpoints import reach
 from workers.tools.content import bounded
 from workers.tools.dispatch import Dispatch, NotSent
 from workers.tools.pool import DaemonPool
@@ -132,6 +133,7 @@ class NativeTools:
         except BaseException:
             self._pool.slots.release()
             raise
+        reach("dispatch.sent")
         return self._pool.submit(lambda: _run(handler, dispatch.arguments, ctx))
 
     def _abandon(self, work: asyncio.Future[ToolReply], dispatch: Dispatch, context: CallContext) -> None:
@@ -161,6 +163,7 @@ async def _enter(handler: Handler, dispatch: Dispatch, ctx: ToolContext) -> Tool
         dispatch.hand_over()
     except NotSent:
         return not_executed(dispatch.refusal)
+    reach("dispatch.sent")
     try:
         return _reply(await handler(dispatch.arguments, ctx))
     except (Exception, asyncio.CancelledError, SystemExit) as error:  # a handler must not end the worker

@@ -19,6 +19,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from ledger.config import McpServerConfig, resolve_secret
+from ledger.faultpoints import reach
 from workers.tools.channel import Channel, Health
 from workers.tools.one_call import CURRENT
 from workers.tools.process import ServerProcess
@@ -132,6 +133,8 @@ class Writer:
                     # Half a line would swallow the next one.
                     self._torn = True
                     self._health.fail("a request was written in part")
+        if CURRENT.get() is not None:
+            reach("dispatch.sent")
 
     async def _begin(self, line: memoryview) -> int:
         """Move the first bytes; how many."""
