@@ -87,13 +87,22 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCheck:
-    """The call was admitted under another policy: resolve its protection again before begin (C-05)."""
+    """The call was admitted under another policy: resolve its protection again before begin (C-05).
+
+    `arguments` is canonical JSON text: a host may decide the level by them.
+    """
 
     run_id: str
     index: int
     tool: str
     protected: bool
     level: str | None
+    arguments: str
+
+    def parsed_arguments(self) -> dict[str, Any]:
+        """The arguments, exact (C-02)."""
+        arguments: dict[str, Any] = json.loads(self.arguments)
+        return arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +154,7 @@ def read_work(packed: bytes) -> Work:
                 traceparent=w["tp"] or None,
             )
         case "check":
-            return PolicyCheck(w["run"], w["i"], w["tl"], bool(w["pr"]), w["lv"] or None)
+            return PolicyCheck(w["run"], w["i"], w["tl"], bool(w["pr"]), w["lv"] or None, w["args"] or "{}")
         case "handler":
             return HandlerStart.read(w)
         case "parked":

@@ -327,12 +327,17 @@ class SessionOwner:
 
     def _resolve(self, check: PolicyCheck) -> Reprotected:
         """Protection by this worker's policy; the stricter of the two answers wins (C-05)."""
-        mine = self.shared.following.policy.resolve(check.tool, {})
+        try:
+            mine = self.shared.following.policy.resolve(check.tool, check.parsed_arguments())
+            protected, level = mine.protected, mine.level
+        except Exception as error:  # a host's function decides `dynamic` levels; without its answer the strictest holds
+            log.error("level_not_resolved", tool=check.tool, error=type(error).__name__)
+            protected, level = True, "confirm"
         return Reprotected(
             run_id=check.run_id,
             index=check.index,
-            protected=check.protected or mine.protected,
-            level=stricter(check.level, mine.level),
+            protected=check.protected or protected,
+            level=stricter(check.level, level),
             approval_id=new_id(self.shard),
             approval_ms=self.shared.settings.approval_ms,
         )

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 PAY, ASK, HELD, ODD, LOOK = "case_pay", "case_ask", "case_held", "case_odd", "case_look"
+BY_AMOUNT = "case_by_amount"
 _STEP_SECONDS = 0.005
 
 
@@ -76,9 +78,25 @@ async def case_look(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
     return {"seen": True}
 
 
+async def case_by_amount(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The effect at once; whether a person is asked, and how, depends on the amount."""
+    _effect(BY_AMOUNT, arguments, context)
+    return {"paid": True}
+
+
+def level_by_amount(tool: str, arguments: Mapping[str, Any]) -> str | None:
+    """Nobody up to 10, a yes up to 100, the tool's name typed above; no amount is an error of the caller's."""
+    amount = arguments["amount"]
+    if amount <= 10:
+        return None
+    return "approve" if amount <= 100 else "confirm"
+
+
 def bind(engine: Any) -> None:
-    """Registers the tools: three declared as mutations, one that asks a person, one unprotected."""
+    """Registers the tools: three declared as mutations, one that asks a person, one that may, one unprotected."""
     for handler in (case_pay, case_held, case_odd, case_look):
         engine.register_native_tool(handler.__name__, handler)
     engine.register_native_tool(ASK, case_ask, human="approve")
+    engine.register_native_tool(BY_AMOUNT, case_by_amount, human="dynamic")
+    engine.resolve_human(level_by_amount)
     engine.register_mutation_tools((PAY, HELD, ODD))

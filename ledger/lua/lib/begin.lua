@@ -196,7 +196,8 @@ local function head_work(S, R, q, step)
   if call.st == 'g' then
     end_orphan(R, i)
   elseif (call.pd or R.meta.pd) ~= q.pd and not checked and not (call.pr and recorded(S, R, call)) then
-    work = { k = 'check', run = R.id, i = i, tl = call.t, pr = call.pr or false, lv = call.lv or false }
+    work = { k = 'check', run = R.id, i = i, tl = call.t, pr = call.pr or false, lv = call.lv or false,
+      args = arguments_of(R, i) or false }
   else
     work = begin_call(S, R, i, q, step)
     if work then return work end
