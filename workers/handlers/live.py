@@ -80,6 +80,11 @@ class LiveHandler:
         """Whether nothing can go on here before somebody decides."""
         return self.open is not None and self.open.asks_person
 
+    @property
+    def waits_for_begin(self) -> bool:
+        """Whether it waits for its call to be begun, or for a person before that."""
+        return self.open is not None and not self.open.in_flight
+
     async def call(self, tool: str, arguments: object) -> CallResult:
         """See `AsyncExecutor.call`. Who gives up the wait leaves the call as it is."""
         work = asyncio.create_task(self._call(tool, arguments))
@@ -88,18 +93,24 @@ class LiveHandler:
         return await asyncio.shield(work)
 
     def stop(self, why: HandlerStopped) -> None:
-        """Stops the handler. A call in flight is waited for all the same, unless the session is lost."""
-        if self.stopped is not None and not isinstance(why, OwnerLost):
-            return
-        self.stopped = why
-        if not self.halted.done():
+        """Stops the handler; the first reason stays. A call in flight is waited for, unless the session is lost."""
+        lost = isinstance(why, OwnerLost)
+        if self.stopped is None:
+            self.stopped = why
             self.halted.set_result(None)
-        if isinstance(why, OwnerLost) or self.open is None or not self.open.in_flight:
+        elif not lost:
+            return
+        if lost or self.open is None or not self.open.in_flight:
             for work in self._calls:
                 work.cancel()
 
-    async def settled(self) -> None:
-        """Returns when no call of this run is in flight or waits to land (C-24); what was not begun is given up."""
+    async def call_ended(self) -> None:
+        """Returns when no call of this run is in flight."""
+        while self.open is not None and self.open.in_flight:
+            await asyncio.wait({self.open.end})
+
+    async def quiet(self) -> None:
+        """Returns when nobody waits for a call of this run any more; what was not begun is given up."""
         while self._calls:
             if self.open is None or not self.open.in_flight:
                 for work in self._calls:

@@ -61,7 +61,7 @@ class HandlerRunner:
         ceiling = loop.call_later(max(0.0, live.ceiling - loop.time()), live.stop, CeilingReached("the ceiling"))
         try:
             outcome = await self._outcome(start)
-            await live.settled()
+            await live.quiet()
             if not isinstance(live.stopped, OwnerLost):
                 await self._end(outcome)
         except Exception as error:  # one handler must not end the worker; its session's lease or stop ends the run
@@ -84,6 +84,8 @@ class HandlerRunner:
         if not work.done():
             # Another owner may run it by now; otherwise there is time to put things in order (C-55).
             lost = isinstance(self._live.stopped, OwnerLost)
+            if not lost:
+                await self._live.call_ended()
             await asyncio.wait({work}, timeout=LOST_SECONDS if lost else self._host.drain_seconds)
         if not work.done():
             # A thread cannot be stopped: it keeps its place until it ends by itself.

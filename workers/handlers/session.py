@@ -299,7 +299,11 @@ class SessionHandlers:
     def _count(self) -> None:
         """A session whose handlers all wait for a person takes no place from others (architecture, turn handlers)."""
         waits = self._idle and bool(self.live) and not self._left
-        waits = waits and all(live.waits_for_person for live in self.live.values())
+        if self._counted:
+            # Also once a person has decided, until the gate lets it go on.
+            waits = waits and all(live.waits_for_begin for live in self.live.values())
+        else:
+            waits = waits and all(live.waits_for_person for live in self.live.values())
         if waits != self._counted:
             self._counted = waits
             gate = self.worker.handlers.gate
