@@ -226,7 +226,7 @@ class ServeProcess:
         command = [sys.executable, "-m", "ledger.cli", "serve", "--config", str(file), "--port", str(self.port)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command_line([*command, "--data", str(directory / "data")]), stdout=log, stderr=log, env={**os.environ}
+                command_line([*command, "--data", str(directory)]), stdout=log, stderr=log, env={**os.environ}
             )
         wait_until(self._answers, 30, "the front door to answer")
 
