@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ledger.config.load import CANCEL_RESERVE_SECONDS
 from ledger.identity import canonical_tool, check_tool_name
 
-CANCEL_RESERVE_SECONDS = 5
-"""What a cancelled call is given to end by itself, inside the ceiling; part of the contract, not of the settings."""
 _LONGEST_SECONDS = 1e9
 
 

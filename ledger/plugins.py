@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledger.budget import ApprovedMutationBudget, registered_budget
 from ledger.config import Config
 from ledger.errors import ConfigError
 from ledger.identity import canonical_tool, check_tool_name
@@ -47,20 +48,62 @@ class Plugins:
     turn_handlers: Mapping[str, TurnHandler] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Registered:
+    """What plugins have registered so far."""
+
+    native_tools: dict[str, NativeHandler] = field(default_factory=dict)
+    turn_handlers: dict[str, TurnHandler] = field(default_factory=dict)
+    levels: dict[str, str] = field(default_factory=dict)
+    mutation_tools: set[str] = field(default_factory=set)
+    human: ResolveHuman | None = None
+    budget: ApprovedMutationBudget | None = None
+
+    def copy(self) -> Registered:
+        """As it is now, whatever is registered later."""
+        return Registered(
+            dict(self.native_tools),
+            dict(self.turn_handlers),
+            dict(self.levels),
+            set(self.mutation_tools),
+            self.human,
+            self.budget,
+        )
+
+
 class PluginRegistry:
     """What a plugin's `bind(engine)` gets: registration only."""
 
-    def __init__(self, aliases: Mapping[str, str]) -> None:
+    def __init__(
+        self, aliases: Mapping[str, str], *, wrap_up_seconds: float = 20, budget: ApprovedMutationBudget | None = None
+    ) -> None:
+        """`budget` is that of the configuration file, which no plugin may contradict."""
         self._aliases = aliases
-        self.native_tools: dict[str, NativeHandler] = {}
-        self.turn_handlers: dict[str, TurnHandler] = {}
-        self.levels: dict[str, str] = {}
-        self.mutation_tools: set[str] = set()
-        self.human: ResolveHuman | None = None
+        self._wrap_up_seconds = wrap_up_seconds
+        self.registered = Registered(budget=budget)
+
+    def bind(self, bind: Callable[[PluginRegistry], object]) -> None:
+        """Runs a plugin's `bind`; if it raises, nothing of what it registered stays. Raises what it raised."""
+        before = self.registered.copy()
+        try:
+            bind(self)
+        except BaseException:
+            self.registered = before
+            raise
+
+    def register_approved_mutation_budget(self, budget: ApprovedMutationBudget) -> None:
+        """Grants selected tools a fresh allowance after a person approved the call; the same again is fine (C-52).
+
+        Raises:
+            ValueError: another one is registered, or its ceiling leaves no room for wrap-up and cancellation.
+        """
+        self.registered.budget = registered_budget(
+            self.registered.budget, budget, aliases=self._aliases, wrap_up_seconds=self._wrap_up_seconds
+        )
 
     def register_mutation_tools(self, tools: Iterable[str]) -> None:
         """Declares tools protected though nobody is asked; changes no approval policy (C-05)."""
-        self.mutation_tools.update(canonical_tool(check_tool_name(tool), self._aliases) for tool in tools)
+        self.registered.mutation_tools.update(canonical_tool(check_tool_name(tool), self._aliases) for tool in tools)
 
     def register_native_tool(self, name: str, handler: NativeHandler, *, human: str | None = None) -> None:
         """Adds `handler(arguments, ctx)` as the tool `name`, sync or async; `human` is its own level (C-07).
@@ -71,13 +114,13 @@ class PluginRegistry:
         check_tool_name(name)
         if name.startswith("mcp__"):
             raise ValueError(f"{name!r} is a name of MCP tools")
-        if self.native_tools.get(name, handler) is not handler:
+        if self.registered.native_tools.get(name, handler) is not handler:
             raise ValueError(f"another handler is registered as {name!r}")
         if human is not None and human not in LEVELS:
             raise ValueError(f"human must be one of {', '.join(LEVELS)} or None")
-        self.native_tools[name] = handler
+        self.registered.native_tools[name] = handler
         if human is not None:
-            self.levels[name] = human
+            self.registered.levels[name] = human
 
     def register_turn_handler(self, name: str, function: TurnFunction, *, replayable: bool = False) -> None:
         """Adds `function(context)`, sync or async, as the handler that deliveries name in `handler`.
@@ -90,9 +133,9 @@ class PluginRegistry:
         """
         check_tool_name(name)
         made = TurnHandler(function, replayable)
-        if self.turn_handlers.get(name, made) != made:
+        if self.registered.turn_handlers.get(name, made) != made:
             raise ValueError(f"another turn handler is registered as {name!r}")
-        self.turn_handlers[name] = made
+        self.registered.turn_handlers[name] = made
 
     def resolve_human(self, resolver: ResolveHuman) -> None:
         """Sets the function that decides `dynamic` levels per call.
@@ -100,9 +143,9 @@ class PluginRegistry:
         Raises:
             ValueError: another one is set.
         """
-        if self.human is not None and self.human is not resolver:
+        if self.registered.human is not None and self.registered.human is not resolver:
             raise ValueError("another resolve_human is registered")
-        self.human = resolver
+        self.registered.human = resolver
 
 
 def load_plugins(config: Config) -> Plugins:
@@ -111,15 +154,18 @@ def load_plugins(config: Config) -> Plugins:
     Raises:
         ConfigError: a module cannot be imported or its `bind` failed; one line naming it.
     """
-    registry = PluginRegistry(config.mcp.aliases)
+    policy = from_config(config)
+    registry = PluginRegistry(config.mcp.aliases, wrap_up_seconds=config.timing.wrap_up_seconds, budget=policy.budget)
     for name in config.plugins.modules:
         _bind(name, registry)
-    policy = from_config(config).extended(
-        levels=registry.levels,
-        mutation_tools=frozenset(registry.mutation_tools),
-        resolve_human=registry.human,
+    found = registry.registered
+    policy = policy.extended(
+        levels=found.levels,
+        mutation_tools=frozenset(found.mutation_tools),
+        resolve_human=found.human,
+        budget=found.budget,
     )
-    return Plugins(policy, dict(registry.native_tools), dict(registry.turn_handlers))
+    return Plugins(policy, dict(found.native_tools), dict(found.turn_handlers))
 
 
 def _bind(name: str, registry: PluginRegistry) -> None:
@@ -127,6 +173,6 @@ def _bind(name: str, registry: PluginRegistry) -> None:
         module = importlib.import_module(name)
         bind = getattr(module, "bind", None)
         if bind is not None:
-            bind(registry)
+            registry.bind(bind)
     except Exception as error:
         raise ConfigError(f"plugin {name} cannot be bound: {type(error).__name__}: {error}") from error

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ledger.config import AutoApproveRule, BudgetConfig, Config
+from ledger.budget import ApprovedMutationBudget
+from ledger.config import AutoApproveRule, Config
 from ledger.errors import ConfigError
 from ledger.identity import canonical_tool
 from ledger.strict_json import canonical
@@ -43,7 +44,7 @@ class Policy:
     read_only: frozenset[str]
     aliases: Mapping[str, str]
     rules: tuple[AutoApproveRule, ...] = ()
-    budget: BudgetConfig | None = None
+    budget: ApprovedMutationBudget | None = None
     resolve_human: ResolveHuman | None = field(default=None, compare=False)
     description: str = field(default="", init=False)
     digest: str = field(default="", init=False)
@@ -61,7 +62,7 @@ class Policy:
         name = canonical_tool(tool, self.aliases)
         level = self._level(name, arguments)
         rule = next((r.name for r in self.rules if level and r.tool == name and _holds(r, arguments)), None)
-        eligible = self.budget is not None and name in self.budget.tools and name.startswith("mcp__")
+        eligible = self.budget is not None and self.budget.selects(name)
         return Resolution(
             tool=name,
             protected=level is not None or name in self.levels or name in self.mutation_tools,
@@ -92,6 +93,7 @@ class Policy:
         levels: Mapping[str, str] | None = None,
         mutation_tools: frozenset[str] = frozenset(),
         resolve_human: ResolveHuman | None = None,
+        budget: ApprovedMutationBudget | None = None,
     ) -> Policy:
         """This policy with what plugins add; levels already configured stay (C-07)."""
         return replace(
@@ -99,6 +101,7 @@ class Policy:
             levels={**(levels or {}), **self.levels},
             mutation_tools=self.mutation_tools | mutation_tools,
             resolve_human=resolve_human or self.resolve_human,
+            budget=budget or self.budget,
         )
 
 
@@ -124,8 +127,16 @@ def from_config(config: Config) -> Policy:
         read_only=frozenset(read_only),
         aliases=aliases,
         rules=tuple(config.policy.auto_approve),
-        budget=config.budget,
+        budget=_budget(config),
     )
+
+
+def _budget(config: Config) -> ApprovedMutationBudget | None:
+    asked = config.budget
+    if asked is None:
+        return None
+    made = ApprovedMutationBudget(frozenset(asked.tools), asked.execution_seconds, asked.request_ceiling_seconds)
+    return made.resolved(config.mcp.aliases)
 
 
 def _description(policy: Policy) -> str:
@@ -135,7 +146,7 @@ def _description(policy: Policy) -> str:
             "mutation_tools": sorted(policy.mutation_tools),
             "aliases": dict(policy.aliases),
             "auto_approve": {rule.name: rule.model_dump(mode="json") for rule in policy.rules},
-            "budget": policy.budget.model_dump(mode="json") if policy.budget else None,
+            "budget": policy.budget.described if policy.budget else None,
         }
     )
 

@@ -11,11 +11,11 @@ from flask_openapi.openapi import OpenAPI
 
 from ledger.config import Config, resolve_secret
 from ledger.plugins import load_plugins
+from ledger.proposing import Proposer, admission_limits
 from ledger.store import StoreSettings, SyncStore
 from ledger.tokens import TokenBook
 from ledger.tombstone import load_key
 from ledger.wake import Waker
-from service.delivering import admission_limits
 from service.describe import Problem, component_schemas
 from service.door import EXTENSION, FrontDoor
 from service.errors import init_errors
@@ -88,7 +88,7 @@ def _front_door(config: Config, store: SyncStore | None, waker: Waker | None, da
         waker=waker or _rq_waker(url),
         plugins=plugins,
         tokens=TokenBook.load(config, data_dir),
-        limits=admission_limits(config, plugins.policy, load_key(config, data_dir)),
+        proposer=Proposer(config, plugins, admission_limits(config, plugins.policy, load_key(config, data_dir))),
         hub=Hub(url, config.redis.shards),
         metrics=metrics,
         slots=StreamSlots(config.service.max_streams, metrics.open_streams.set),

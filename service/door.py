@@ -13,9 +13,11 @@ from flask import current_app
 
 from ledger.admission import AdmissionLimits
 from ledger.config import Config
+from ledger.declared import read_declared
 from ledger.errors import StoreUnavailable
 from ledger.faultpoints import reach
 from ledger.plugins import Plugins
+from ledger.proposing import Proposer
 from ledger.store import ScriptCall, SyncStore
 from ledger.tokens import TokenBook
 from ledger.tombstone import pin_key
@@ -41,18 +43,22 @@ class FrontDoor:
     waker: Waker
     plugins: Plugins
     tokens: TokenBook
-    limits: AdmissionLimits
+    proposer: Proposer
     hub: Hub
     metrics: Metrics
     slots: StreamSlots
     rates: RateLimits
     stopping: threading.Event = field(default_factory=threading.Event)
     beat: PolicyBeat = field(init=False)
-    warned: set[str] = field(default_factory=set)
     key_known: bool = False
 
     def __post_init__(self) -> None:
         self.beat = PolicyBeat(lambda: self.store, self.plugins.policy, self.stopping)
+
+    @property
+    def limits(self) -> AdmissionLimits:
+        """The limits of an admission."""
+        return self.proposer.limits
 
     @property
     def shards(self) -> int:
@@ -100,11 +106,9 @@ class FrontDoor:
             self.waker.wake()
             reach("wake.enqueued")
 
-    def warn_unprotected(self, tool: str) -> None:
-        """The one warning of C-06 for a tool; names it and what would protect it, never arguments."""
-        if tool not in self.warned:
-            self.warned.add(tool)
-            log.warning("unprotected_mcp_tool", tool=tool, protect_with="register_mutation_tools")
+    def catch_up(self, shard: int) -> None:
+        """Reads what hosts declared in a shard (C-05). Raises what `SyncStore.run` raises."""
+        self.proposer.live.adopt(shard, self.store.run(read_declared(shard)))
 
     def close(self) -> None:
         """Ends the subscriber and closes idle connections."""

@@ -53,6 +53,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "config_error": ProblemType(500, "The service is configured wrongly"),
     "not_implemented": ProblemType(501, "The transfer coding is not supported"),
     "policy_differs": ProblemType(503, "Living processes follow another policy", 5),
+    "policy_stale": ProblemType(503, "Tools are being declared as mutations right now", 1),
     "store_unavailable": ProblemType(503, "The store cannot promise anything right now", 1),
     "store_unconfirmed": ProblemType(503, "The store did not confirm the write in time", 1),
     "store_unsafe": ProblemType(503, "The store's settings cannot keep the promise", 30),

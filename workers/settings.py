@@ -71,6 +71,6 @@ def begin_policy(config: Config, policy: Policy) -> BeginPolicy:
         lease_ms=int(timing.lease_seconds * 1000),
         wrap_up_ms=int(timing.wrap_up_seconds * 1000),
         tombstone_ms=int(config.retention.tombstone_days * DAY_MS),
-        execution_ms=int(policy.budget.execution_seconds * 1000) if policy.budget else None,
-        budget_ceiling_ms=int(policy.budget.request_ceiling_seconds * 1000) if policy.budget else None,
+        execution_ms=policy.budget.execution_ms if policy.budget else None,
+        budget_ceiling_ms=policy.budget.ceiling_ms if policy.budget else None,
     )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from flask import Response, request
 from flask_openapi.blueprint import APIBlueprint
 
-from ledger.admission import Admitted, Delivery, admit_delivery
+from ledger.admission import Admitted
 from ledger.config import Role
 from ledger.errors import LedgerError
 from ledger.faultpoints import reach
 from ledger.ids import shard_of_id
-from ledger.store import ScriptCall
-from ledger.store.codec import unpack
 from service.auth import acting, authorize
-from service.delivering import build_delivery, limits_for
+from service.delivering import admit, build_delivery
 from service.describe import either, operation
 from service.door import FrontDoor, current_door
 from service.following import Place, journal_frames, wait_for_end
@@ -39,7 +38,7 @@ api = APIBlueprint("trigger", __name__)
         problems=(
             "agent_required", "agent_not_allowed", "user_not_allowed", "not_acceptable", "logical_turn_unavailable",
             "delivery_limit", "delivery_retired", "delivery_mismatch", "unknown_handler", "unknown_tool",
-            "queue_full", "approvals_full", "too_many_streams", "tombstone_key_changed",
+            "queue_full", "approvals_full", "too_many_streams", "policy_stale", "tombstone_key_changed",
         ),
     ),
 )  # fmt: skip
@@ -58,7 +57,8 @@ def _trigger(door: FrontDoor) -> Response:
     form = choose((JSON, NDJSON, SSE))
     query = read_query(TriggerQuery)
     asked = read_body(TriggerRequest)
-    delivery = build_delivery(
+    build = partial(
+        build_delivery,
         door,
         principal,
         asked,
@@ -66,34 +66,20 @@ def _trigger(door: FrontDoor) -> Response:
         delivery_id=idempotency_key(asked.delivery_id),
         traceparent=request.headers.get("traceparent"),
     )
+    delivery = build()
     # A stream that cannot be held must be refused before anything is admitted.
     release = door.slots.take() if form != JSON else None
     try:
-        admitted = _admit(door, delivery)
+        reach("admit.asked")
+        admitted = admit(door, delivery, build)
+        reach("admit.confirmed")
+        door.metrics.admissions.labels(admitted.how).inc()
+        door.wake(admitted.wake)
         return _answer(door, admitted, form, query.wait, release)
     except BaseException:
         if release is not None:
             release()
         raise
-
-
-def _admit(door: FrontDoor, delivery: Delivery) -> Admitted:
-    door.require_key()
-    call = admit_delivery(delivery, limits_for(door, delivery.calls), door.shards)
-    reach("admit.asked")
-    admitted = door.write(call, {"admitted": "unknown", "delivery_id": _retry_id(delivery, call)})
-    reach("admit.confirmed")
-    door.metrics.admissions.labels(admitted.how).inc()
-    door.wake(admitted.wake)
-    return admitted
-
-
-def _retry_id(delivery: Delivery, call: ScriptCall[Admitted]) -> str:
-    """What to retry an unconfirmed admission with: the caller's id, or the one that admission made (C-26)."""
-    if delivery.delivery_id is not None:
-        return delivery.delivery_id
-    made: str = unpack(call.args[0])["di"]  # type: ignore[arg-type]  # a script's request is packed bytes
-    return made
 
 
 def _answer(

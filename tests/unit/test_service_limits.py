@@ -6,7 +6,7 @@ import pytest
 
 from ledger.config import Config
 from ledger.policy import from_config
-from service.delivering import admission_limits
+from ledger.proposing import admission_limits
 
 
 @pytest.mark.proves("C-50", "C-71")
