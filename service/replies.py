@@ -131,10 +131,30 @@ class OutcomesReply(Reply):
     mutation_outcomes: list[MutationOutcome]
 
 
+class TurnMutation(Reply):
+    """One mutation in a turn's snapshot; `metadata` is there once a host attached some."""
+
+    id: str
+    tool: str
+    status: Literal["approved", "completed", "failed", "outcome_unknown"]
+    metadata: dict[str, str] | None = None
+
+
+class TurnState(Reply):
+    """The detached snapshot of a logical turn; `mutations` by their ids."""
+
+    id: str
+    user_id: str
+    delivery: str
+    deliveries: list[str]
+    finished: bool
+    mutations: dict[str, TurnMutation]
+
+
 class StateReply(Reply):
     """The snapshot of a delivery's logical turn, or null."""
 
-    mutation_state: dict[str, Any] | None
+    mutation_state: TurnState | None
 
 
 class ErasureReply(Reply):

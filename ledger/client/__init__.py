@@ -8,6 +8,18 @@ Every delivery carries a `delivery_id`, made here if none is given, and only wit
 
 from ledger.client.client import Client
 from ledger.client.errors import ServiceUnavailable
-from ledger.client.shapes import Approval, Call, Event, Record, Run
+from ledger.client.shapes import Approval, Call, Change, Event, Mutation, Ready, Record, Run, State
 
-__all__ = ["Approval", "Call", "Client", "Event", "Record", "Run", "ServiceUnavailable"]
+__all__ = [
+    "Approval",
+    "Call",
+    "Change",
+    "Client",
+    "Event",
+    "Mutation",
+    "Ready",
+    "Record",
+    "Run",
+    "ServiceUnavailable",
+    "State",
+]

@@ -14,6 +14,8 @@ from ledger.errors import ConfigError, InvalidRequest
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
+FRAMES = "text/event-stream"
+HEARTBEAT = {"type": "heartbeat"}
 
 
 class Http:
@@ -56,11 +58,28 @@ class Http:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Iterator[Any]:
-        """The reply's JSON lines as they come; blank ones are heartbeats and are left out. Raises as `call`."""
+        """The reply's JSON lines as they come, without heartbeats. Raises as `call`."""
         with self._answer(method, path, query, body, LINES, 0) as response:
             while line := response.readline():
-                if line.strip():
-                    yield _parse(line)
+                value = _parse(line) if line.strip() else HEARTBEAT
+                if value != HEARTBEAT:
+                    yield value
+
+    def frames(self, method: str, path: str, *, query: Mapping[str, Any] | None = None) -> Iterator[tuple[int, Any]]:
+        """The reply's server-sent events as `(id, JSON value)`, without comments. Raises as `call`."""
+        number = 0
+        with self._answer(method, path, query, None, FRAMES, 0) as response:
+            while line := response.readline():
+                name, _, value = line.decode("utf-8", "replace").strip().partition(": ")
+                if name == "id":
+                    number = int(value)
+                elif name == "data":
+                    yield number, _parse(value.encode())
+
+    def text(self, method: str, path: str) -> str:
+        """The reply's text. Raises as `call`."""
+        with self._answer(method, path, None, None, "text/plain", 0) as response:
+            return response.read().decode("utf-8", "replace")
 
     @contextmanager
     def _answer(

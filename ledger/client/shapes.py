@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 
 class Record(TypedDict):
@@ -17,6 +17,40 @@ class Record(TypedDict):
     resource_id: str | None
     url: str | None
     title: str | None
+
+
+class Change(NamedTuple):
+    """What a turn's snapshot tells of one mutation: the revision of its latest change, and its record."""
+
+    revision: int
+    record: Record
+
+
+class Mutation(TypedDict):
+    """One mutation in a turn's snapshot. `metadata` holds only what a host attached."""
+
+    id: str
+    tool: str
+    status: str
+    metadata: NotRequired[dict[str, str]]
+
+
+class State(TypedDict):
+    """The detached snapshot of a logical turn (C-92)."""
+
+    id: str
+    user_id: str
+    delivery: str
+    deliveries: list[str]
+    finished: bool
+    mutations: dict[str, Mutation]
+
+
+class Ready(TypedDict):
+    """The front door is ready; `durability` is `verified`, `attested` or `unsafe`."""
+
+    status: str
+    durability: str
 
 
 class Call(TypedDict):
@@ -59,6 +93,9 @@ class Event(TypedDict):
     approval_id: NotRequired[str]
     outcome: NotRequired[Record]
     mutation_revision: NotRequired[int]
+    decision: NotRequired[str]
+    status: NotRequired[str]
+    code: NotRequired[str]
 
 
 class Approval(TypedDict):

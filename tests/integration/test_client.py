@@ -184,7 +184,79 @@ def test_giving_up_names_the_delivery(moody: tuple[str, type[Moody]]) -> None:
     assert caught.value.retryable
     told.moods += [(200, "application/x-ndjson", '{"type": "run_started"}\n')]
     with pytest.raises(ServiceUnavailable, match="ended before the run did; deliver again as d9"):
-        list(Client(url, "t").trigger_stream("s", [call(AUTO, n=1)], delivery_id="d9"))
+        list(Client(url, "t", retry_seconds=0).trigger_stream("s", [call(AUTO, n=1)], delivery_id="d9"))
+
+
+class Torn(http.server.BaseHTTPRequestHandler):
+    """Streams pieces of one run's journal and hangs up in between, as a front door that is killed would."""
+
+    asked: list[str]
+    pieces: list[list[dict[str, Any]]]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._stream()
+
+    def do_GET(self) -> None:
+        self._stream()
+
+    def _stream(self) -> None:
+        self.asked.append(f"{self.command} {self.path}")
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-ndjson")
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        for event in self.pieces.pop(0) if self.pieces else []:
+            self.wfile.write(json.dumps(event).encode() + b"\n")
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: standard error is for the test."""
+
+
+def event(number: int, kind: str = "tool_result") -> dict[str, Any]:
+    return {"n": number, "type": kind, "run_id": "r"}
+
+
+@pytest.fixture
+def torn() -> Iterator[tuple[str, type[Torn]]]:
+    """A front door whose streams break."""
+    kind = type("Breaking", (Torn,), {"asked": [], "pieces": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", kind
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+@pytest.mark.proves("C-112")
+def test_a_broken_stream_goes_on_after_the_last_event_seen(torn: tuple[str, type[Torn]]) -> None:
+    url, told = torn
+    beat = {"type": "heartbeat"}
+    told.pieces += [[], [event(1), event(2)], [beat], [event(3), beat, event(4)], [event(4, "done")]]
+    seen = list(Client(url, "t").trigger_stream("s", [call(AUTO, n=1)]))
+    assert [one["n"] for one in seen] == [1, 2, 3, 4, 4]
+    assert [one["type"] for one in seen][-1] == "done"
+    later = [f"GET /api/runs/r/events?after={n}&follow=1" for n in (2, 2, 4)]
+    assert told.asked == ["POST /api/trigger", "POST /api/trigger", *later]
+    told.asked.clear()
+    told.pieces += [[event(8)], [event(9, "done")]]
+    assert [one["n"] for one in Client(url, "t").events("r", after=7, follow=True)] == [8, 9]
+    assert told.asked == [f"GET /api/runs/r/events?after={n}&follow=1" for n in (7, 8)]
+
+
+@pytest.mark.proves("C-112")
+def test_a_stream_that_cannot_go_on_is_an_error(torn: tuple[str, type[Torn]]) -> None:
+    url, told = torn
+    told.pieces += [[event(1), {"type": "error", "code": "not_found"}]]
+    with pytest.raises(Refused) as gone:
+        list(Client(url, "t").events("r", follow=True))
+    assert gone.value.code == "not_found"
+    told.pieces += [[event(1), {"type": "error", "code": "store_unavailable"}], [event(2, "done")]]
+    assert [one["n"] for one in Client(url, "t").events("r", follow=True)] == [1, 2]
+    with pytest.raises(ServiceUnavailable, match="ended before the run did"):
+        list(Client(url, "t", retry_seconds=0.3).events("r", follow=True))
 
 
 def test_nothing_else_is_ever_sent_again(moody: tuple[str, type[Moody]]) -> None:
