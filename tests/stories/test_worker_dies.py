@@ -48,6 +48,4 @@ def _made(service: Stack) -> int:
 def _reconcile(service: Stack, turn: str, mutation: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ledger.cli", "reconcile", "incident-3", turn, mutation, "--completed"]
     command += ["--tenant", "acme", "--config", str(service.config), "--redis-url", service.store_url]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2]
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
