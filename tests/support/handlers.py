@@ -45,12 +45,13 @@ class Owned:
         protected: bool = True,
         level: str | None = None,
         rule: str | None = None,
+        eligible: bool = False,
         pending: int = 100,
         approval_ms: int = 60_000,
     ) -> ScriptCall[CallReport]:
         """The handler's `ordinal`-th call; `n` makes its arguments distinct."""
         arguments = check_arguments({"title": f"marker-{n}", "n": n})
-        call = HandlerCall(ordinal, TOOL, arguments, protected, level, rule, False, new_id(SHARD))
+        call = HandlerCall(ordinal, TOOL, arguments, protected, level, rule, eligible, new_id(SHARD))
         return propose_call(
             SHARD,
             self.start.sid,

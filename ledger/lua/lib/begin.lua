@@ -249,7 +249,7 @@ local function answered_before(S, q, now)
   if check_step(S, q.tk, q.st, 'b') then
     local attempt = q.tk .. '-' .. q.st
     local work = same_work(S, attempt, now)
-    work = work or same_handler(S, q.st, now)
+    work = work or same_handler(S, q.st, q.hd, now)
     if work then return work end
     refuse('ATTEMPT_VOIDED', attempt)
   end

@@ -11,12 +11,14 @@ local function clock_left(R)
   return R.meta.ss - s.su - (s.sr and (R.now - s.sr) or 0)
 end
 
+local function take_place(R, hd)
+  hd.n, hd.y = hd.n - 1, hd.y - (hd.sy[R.meta.h] and 1 or 0)
+end
+
 -- Takes one place of those the worker offers. Without one the run stays queued.
 local function may_start(R, hd)
-  if not hd or hd.n < 1 then return false end
-  local sync = hd.sy[R.meta.h]
-  if sync and hd.y < 1 then return false end
-  hd.n, hd.y = hd.n - 1, hd.y - (sync and 1 or 0)
+  if not hd or hd.n < 1 or (hd.sy[R.meta.h] and hd.y < 1) then return false end
+  take_place(R, hd)
   return true
 end
 
@@ -43,7 +45,7 @@ local function start_handler(S, R, hd, step)
   table.insert(S.live, { r = R.id, st = step })
   save_live(S)
   S.step = step .. 'b'
-  redis.call('HSET', S.key, 'p', S.step)
+  put(S, 'p', S.step)
   count_news(S)
   save_run(R)
   return handler_reply(S, R, step)
@@ -57,10 +59,13 @@ local function started_in(S, step)
   return nil
 end
 
-local function same_handler(S, step, now)
+-- The start that this step made, when it is asked for again; it takes its place again.
+local function same_handler(S, step, hd, now)
   local run = started_in(S, step)
   local R = run and load_run(run, now)
-  return R and not R.state.en and handler_reply(S, R, step) or nil
+  if not R or R.state.en then return nil end
+  if hd then take_place(R, hd) end
+  return handler_reply(S, R, step)
 end
 
 local function queue_handler(S, R)
@@ -84,7 +89,7 @@ end
 local function holds_intent(S, R)
   local turn = R.state.t and load_turn(S, R.state.t)
   if not turn then return false end
-  local delivery = unpack_record(redis.call('HGET', S.key, 'd' .. R.meta.d) or nil)
+  local delivery = get_record(S, 'd' .. R.meta.d)
   local mine = { [R.id] = true }
   for _, run in ipairs(delivery and delivery.er or {}) do mine[run] = true end
   for _, mutation in ipairs(turn.ms) do

@@ -101,7 +101,7 @@ local function disown(S)
 end
 
 local function save_live(S)
-  if #S.live > 0 then redis.call('HSET', S.key, 'h', pack(S.live)) else redis.call('HDEL', S.key, 'h') end
+  if #S.live > 0 then put(S, 'h', S.live) else drop(S, 'h') end
 end
 
 -- The place of a run among the live handler runs, or nil.
