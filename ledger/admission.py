@@ -58,7 +58,8 @@ class Delivery:
 
     A handler run names its `handler`, has no `calls`, and `input_json` from `handlers.handler_input`; `budget` is what
     its host registered for the calls it will make. `coalesces`: the `delivery_id` was made for this request, so an
-    identical live one takes it in (C-61).
+    identical live one takes it in (C-61). The host's own deadline is `deadline_ms` from admission, or `deadline_at` in
+    store ms.
     """
 
     tenant: str
@@ -75,6 +76,7 @@ class Delivery:
     input_json: str | None = None
     deadline_ms: int | None = None
     traceparent: str | None = None
+    deadline_at: int | None = None
     coalesces: bool = False
     budget: ApprovedMutationBudget | None = None
 
@@ -120,6 +122,7 @@ def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> 
         "h": delivery.handler,
         "oe": delivery.on_error,
         "ce": limits.ceiling_ms if delivery.deadline_ms is None else min(limits.ceiling_ms, delivery.deadline_ms),
+        "cm": delivery.deadline_at,
         "ss": limits.session_ms,
         "ap": limits.approval_ms,
         "pd": limits.policy_digest,

@@ -1,12 +1,13 @@
 -- Admits one delivery: session, delivery, run, calls, approval requests and queue place in one step (C-40, C-60..C-64).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {tn s sid a u p d di au c run no k h oe ce ss ap pd pv be cn calls lim tb td lk jr in tp tx}:
+-- ARGV[3] packed request {tn s sid a u p d di au c run no k h oe ce cm ss ap pd pv be cn calls lim tb td lk jr in tp tx}:
 --   tenant, session id, sid, agent, user, principal, delivery identity (raw), delivery id, made here (no id given),
---   content digest (raw), run id, nonce for a new session, kind, handler, on_error, ceiling ms from now, session
---   clock ms, approval timeout ms, policy digest, version of the declared tools, budget of a handler run {t ex ce}, turn
---   id to continue, calls, limits {q p}, tombstone member and life ms, coalescing digest (raw, absent when only the
---   delivery id names the request), journal life ms, inactivity ms, traceparent, text and input JSON of a handler run
+--   content digest (raw), run id, nonce for a new session, kind, handler, on_error, ceiling ms from now, but at
+--   most until (store ms), session clock ms, approval timeout ms, policy digest, version of the declared tools, budget of
+--   a handler run {t ex ce}, turn id to continue, calls, limits {q p}, tombstone member and life ms, coalescing digest
+--   (raw; absent when only the delivery id names the request), journal life ms, inactivity ms, traceparent, text and
+--   input JSON of a handler run
 --   a call: {t m a pr lv ru ap el}: tool, mutation (raw), arguments JSON, protected, level, rule, approval id, eligible
 --     for the worker's budget (true) or for this allowance (ms)
 -- Reply: {n, 'new'|'attached'|'redelivered', wake 0|1, view}
@@ -125,7 +126,7 @@ S.meta.lv = S.meta.lv + 1
 S.meta.ia = q['in']
 if not known and protected then S.meta.lm = now end
 
-local ceiling = now + q.ce
+local ceiling = math.min(now + q.ce, q.cm or math.huge)
 local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = {}, dirty = {}, events = {}, out = {},
   now = now,
   meta = { tn = q.tn, s = q.s, sid = q.sid, a = q.a, u = q.u, p = q.p, d = q.d, di = q.di, n = S.meta.an,

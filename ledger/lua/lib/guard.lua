@@ -13,7 +13,7 @@ end
 
 -- Refusing on a foreign store id or a lower counter is itself remembered, so that every process stops.
 -- A store id that `store accept` retired is answered STORE_CHANGED: that process adopts the new id.
--- Answers the version of the declared tools, for `require_policy`.
+-- Answers the version of the declared tools (C-05).
 local function guard(seq_key, store_id, seen)
   local seq = redis.call('HMGET', seq_key, 'store', 'n', 'refused', 'pv')
   if seq[3] then refuse('STORE_WENT_BACK', 'refused until accepted') end
