@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger.records import Approval, Call, Entry, Event, Run, Turn
-from ledger.states import CALL_BY_CODE, CallStatus, MutationStatus
+from ledger.host_view import call_object
+from ledger.records import Approval, Event, Run, Turn
+from ledger.states import CALL_BY_CODE, CallStatus
 from ledger.timefmt import optional, rfc3339
-
-# Only these reached begin; for any other the entry, if there is one, is another call's.
-_ATTEMPTED = frozenset(
-    {
-        CallStatus.RUNNING,
-        CallStatus.COMPLETED,
-        CallStatus.FAILED,
-        CallStatus.OUTCOME_UNKNOWN,
-        CallStatus.NOT_EXECUTED,
-    }
-)
-_RECORDED = ("completed", "failed", "outcome_unknown")
 
 
 def run_object(run: Run, *, shown_as: str | None = None) -> dict[str, Any]:
@@ -36,40 +25,8 @@ def run_object(run: Run, *, shown_as: str | None = None) -> dict[str, Any]:
     if run.end_code is not None:
         shown["code"] = run.end_code
     shown["journal_cursor"] = run.journal_length
-    shown["calls"] = [_call(call) for call in run.calls]
+    shown["calls"] = [call_object(call) for call in run.calls]
     return shown
-
-
-def _call(call: Call) -> dict[str, Any]:
-    attempted = call.status in _ATTEMPTED and call.entry is not None
-    return {
-        "index": call.index,
-        "tool": call.tool,
-        "mutation_id": call.mutation_id,
-        "status": call.status.value,
-        "approval_id": call.approval_id,
-        "protected": call.protected,
-        "outcome": call.entry.outcome() if attempted and call.entry else None,
-        "refusal": _refusal(call),
-        "result": call.result,
-    }
-
-
-def _refusal(call: Call) -> dict[str, Any] | None:
-    """Why a call was refused, with the bounded record of what happened before; never a tool result (C-11)."""
-    if call.refusal is None:
-        return None
-    refusal: dict[str, Any] = {"code": call.refusal}
-    record = call.entry.outcome() if call.entry and call.refusal.startswith("mutation_") else None
-    if record is not None and record["status"] in _RECORDED:
-        refusal |= {
-            "id": record["resource_id"],
-            "title": record["title"],
-            "url": record["url"],
-            "status": record["status"],
-            "reason": record.get("reason"),
-        }
-    return refusal
 
 
 def event_object(run_id: str, event: Event) -> dict[str, Any]:
@@ -129,27 +86,6 @@ def approval_object(approval: Approval) -> dict[str, Any]:
         "decided_at": optional(approval.decided_at),
         "rule": None,
     }
-
-
-def turn_state(turn: Turn) -> dict[str, Any]:
-    """The detached snapshot of a logical turn (C-92)."""
-    return {
-        "id": turn.logical_turn_id,
-        "user_id": turn.user,
-        "delivery": turn.deliveries[0],
-        "deliveries": list(turn.deliveries),
-        "finished": turn.finished,
-        "mutations": {entry.mutation_id: _mutation(entry) for entry in turn.entries},
-    }
-
-
-def _mutation(entry: Entry) -> dict[str, Any]:
-    started = entry.status is MutationStatus.EXECUTION_STARTED
-    status = MutationStatus.OUTCOME_UNKNOWN if started else entry.status
-    shown: dict[str, Any] = {"id": entry.mutation_id, "tool": entry.tool, "status": status.value}
-    if entry.metadata:
-        shown["metadata"] = dict(entry.metadata)
-    return shown
 
 
 def changed_outcomes(turn: Turn, after: int) -> list[tuple[int, dict[str, Any]]]:

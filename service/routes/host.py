@@ -7,6 +7,7 @@ from flask_openapi.blueprint import APIBlueprint
 
 from ledger.config import Role
 from ledger.history import read_delivery
+from ledger.host_view import turn_state
 from ledger.reconciliation import Target, attach_metadata
 from service.auth import acting, authorize
 from service.describe import operation
@@ -14,7 +15,6 @@ from service.door import current_door
 from service.incoming import read_body, read_query
 from service.jsonio import json_response
 from service.models import MetadataRequest, NoQuery, StateQuery
-from service.present import turn_state
 from service.replies import MutationOutcome, StateReply
 
 api = APIBlueprint("host", __name__)
