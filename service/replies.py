@@ -72,6 +72,8 @@ class RunReply(Reply):
     code: str | None = None
     journal_cursor: int
     calls: list[CallReply]
+    handler: str | None = Field(default=None, description="The turn handler of a handler run")
+    narration: Any = Field(default=None, description="What the handler returned, once its run has ended")
 
 
 class JournalEvent(Reply):

@@ -68,7 +68,10 @@ class Call(TypedDict):
 
 
 class Run(TypedDict):
-    """A run. `run_status` is there when `status` is `still_running`; `code` when a run failed for a reason."""
+    """A run. `run_status` is there when `status` is `still_running`; `code` when a run failed for a reason.
+
+    `handler` and `narration` are there for a handler run; the latter is null until it has ended.
+    """
 
     run_id: str
     session_id: str
@@ -79,6 +82,8 @@ class Run(TypedDict):
     code: NotRequired[str]
     journal_cursor: int
     calls: list[Call]
+    handler: NotRequired[str]
+    narration: NotRequired[Any]
 
 
 class Event(TypedDict):
