@@ -101,6 +101,7 @@ class Proposer:
         *,
         delivery_id: str | None,
         deadline_ms: int | None = None,
+        deadline_at: int | None = None,
         traceparent: str | None = None,
         coalesces: bool = False,
     ) -> Delivery:
@@ -129,6 +130,7 @@ class Proposer:
             handler=asked.handler,
             input_json=handler_input(asked.text, asked.input) if asked.handler else None,
             deadline_ms=deadline_ms,
+            deadline_at=deadline_at,
             traceparent=traceparent,
             coalesces=coalesces,
             budget=self.host_budget if asked.handler else None,
