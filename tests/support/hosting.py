@@ -12,7 +12,7 @@ from ledger.engine import Adapter, Engine, HumanDecision, HumanRequest, Incoming
 from ledger.records import Event
 from tests.support.stack import Stack, quick_section
 
-MODULES = ("tests.support.effect_tools", "tests.support.plugins.turns")
+MODULES = ("tests.support.effect_tools", "tests.support.case_tools", "tests.support.plugins.turns")
 
 
 class Hosting:
