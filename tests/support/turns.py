@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -182,10 +183,18 @@ class Turns:
 
     def arguments_left(self) -> list[str]:
         """Fields of the session's arguments that are left."""
+        prefix, sid = self._place()
+        return sorted(field.decode() for field in self.store.command([["HKEYS", f"{prefix}:args:{sid}"]])[0])
+
+    def power_cut(self, worker: subprocess.Popen[bytes]) -> None:
+        """Kills a worker; its lease of the story's session, long in a test so that no other ends, is over."""
+        self.stack.kill(worker)
+        prefix, sid = self._place()
+        self.store.command([["ZADD", f"{prefix}:owned", "XX", 1, sid]])
+
+    def _place(self) -> tuple[str, str]:
         sid = session_hash(TENANT, self.session)
-        shard = int(sid[:8], 16) % SHARDS
-        fields = self.store.command([["HKEYS", f"ml:{{{shard:02x}}}:args:{sid}"]])[0]
-        return sorted(field.decode() for field in fields)
+        return f"ml:{{{int(sid[:8], 16) % SHARDS:02x}}}", sid
 
     def _lines(self) -> list[dict[str, Any]]:
         if not self.turns_file.exists():
