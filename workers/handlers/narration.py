@@ -31,6 +31,6 @@ def _cut(text: str) -> object:
                 low = middle
             else:
                 high = middle - 1
-    except ValueError:  # an unpaired surrogate
+    except (TypeError, ValueError):  # an unpaired surrogate
         return WITHHELD
     return text[:low]
