@@ -191,6 +191,10 @@ class Ledger:
         nonce = nonce or next(self._nonces)
         return list(self.run(ownership.claim_sessions(SHARD, nonce, most, policy, awake=False)).sessions)
 
+    def claimable(self) -> bool:
+        """Whether a session is ready for some worker."""
+        return bool(self.raw.zcard(key("ready")))
+
     def begin_first(self, *, policy: BeginPolicy = POLICY) -> tuple[Begun, str]:
         """Claims the one ready session; its first call and the owner token."""
         (claimed,) = self.claim(policy=policy)
