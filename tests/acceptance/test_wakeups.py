@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.store.scripts import SCRIPTS
 from tests.support.checker import check, read_ledger
 from tests.support.direct import Direct
 from tests.support.proxy import TcpProxy
+from tests.support.scripted import marker, preload
 from tests.support.stack import Api, Stack, native_section, quick_section
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
@@ -30,6 +30,11 @@ def asleep(valkey: ValkeyProcess) -> None:
     """No worker claims and none has promised to."""
     client = valkey.client()
     wait_until(lambda: not client.keys("ml:*:awake"), 15, "claiming to go off")
+
+
+def settled_as(valkey: ValkeyProcess, sessions: list[str], statuses: dict[str, int]) -> None:
+    """Waits until the sessions' mutations stand so; an effect is seen before it is settled."""
+    wait_until(lambda: read_ledger(valkey, sessions).statuses() == statuses, 10, f"{statuses}")
 
 
 def forget_rq(valkey: ValkeyProcess) -> int:
@@ -59,7 +64,9 @@ def test_nobody_was_woken(valkey: ValkeyProcess, tmp_path: Path) -> None:
         run = api.trigger("session-3", "d1", [("pay", {"id": "without-rq"})]).body
         runs_within(stack, "without-rq", PROMISED_SECONDS)
         assert api.ended(run["run_id"])["status"] == "completed"
-        check(stack.effects(), read_ledger(valkey, ["session-1", "session-2", "session-3"]))
+        sessions = ["session-1", "session-2", "session-3"]
+        settled_as(valkey, sessions, {"completed": 3})
+        check(stack.effects(), read_ledger(valkey, sessions))
 
 
 @pytest.mark.acceptance
@@ -70,8 +77,8 @@ def test_front_door_killed_between_script_and_enqueue(valkey: ValkeyProcess, tmp
         api = stack.add_front_door(store_url=proxy.url)
         (door,) = stack.front_doors
         asleep(valkey)
-        valkey.client().script_load(SCRIPTS["admit_delivery"].source)
-        proxy.lose_reply(SCRIPTS["admit_delivery"].sha.encode(), then=lambda: stack.kill_group(door))
+        preload(valkey, "admit_delivery")
+        proxy.lose_reply(marker("admit_delivery"), then=lambda: stack.kill_group(door), saying=b"\r\nnew\r\n")
         asking = threading.Thread(target=_ask, args=(api,))
         asking.start()
         wait_until(lambda: proxy.lost == 1, 10, "the admission to run")
@@ -110,9 +117,8 @@ def test_worker_killed_right_after_its_claim(valkey: ValkeyProcess, tmp_path: Pa
         runs_within(stack, "goes-on", LEASE_SECONDS + PROMISED_SECONDS)
         assert time.monotonic() - started > LEASE_SECONDS / 2
         assert claimed.token
-        found = read_ledger(valkey, ["session-1"])
-        assert found.statuses() == {"outcome_unknown": 1, "completed": 1}
-        check(stack.effects(), found)
+        settled_as(valkey, ["session-1"], {"outcome_unknown": 1, "completed": 1})
+        check(stack.effects(), read_ledger(valkey, ["session-1"]))
 
 
 def _ask(api: Api) -> None:

@@ -15,10 +15,10 @@ from ledger.errors import StoreUnavailable
 from ledger.identity import session_hash
 from ledger.reconciliation import reconcile_mutation
 from ledger.store import StoreSettings, SyncStore
-from ledger.store.scripts import SCRIPTS
 from tests.support.checker import check, read_ledger
 from tests.support.direct import Direct
 from tests.support.proxy import TcpProxy
+from tests.support.scripted import marker, preload
 from tests.support.stack import Api, Reply, Stack, native_section, quick_section
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
@@ -70,9 +70,9 @@ def bench(stack_behind_proxies: Bench) -> Bench:
 def lose(
     bench: Bench, proxy: TcpProxy, script: str, then: Callable[[], None] = lambda: None, *, saying: bytes = b""
 ) -> None:
-    """The next reply to `script` is lost; the script has run by then, so the server must know it already."""
-    bench.valkey.client().script_load(SCRIPTS[script].source)
-    proxy.lose_reply(SCRIPTS[script].sha.encode(), then, saying=saying)
+    """The next reply to `script` that says this is lost; by then the script has run."""
+    preload(bench.valkey, script)
+    proxy.lose_reply(marker(script), then, saying=saying)
 
 
 def answered(ask: Callable[[], Reply]) -> Reply:
@@ -123,14 +123,14 @@ def plan(name: str, *, slow: float = 0.0) -> list[tuple[str, dict[str, Any]]]:
 def test_replies_to_the_front_door(bench: Bench) -> None:
     api, door = bench.api, bench.door
 
-    lose(bench, door, "admit_delivery")
+    lose(bench, door, "admit_delivery", saying=b"\r\nnew\r\n")
     run = answered(lambda: api.trigger("admit", "d1", plan("admit"))).body
     api.ended(run["run_id"])
     assert journal(bench, run["run_id"]) == PLAN_OF_TWO
     verify(bench, "admit", {"completed": 2}, rows=2)
 
     run = api.trigger("decide", "d1", [("approved_pay", {"id": "decide"})]).body
-    lose(bench, door, "decide_approval")
+    lose(bench, door, "decide_approval", saying=b"\r\ndecided\r\n")
     assert answered(lambda: api.approve(run["calls"][0]["approval_id"])).body["state"] == "approved"
     ended = api.ended(run["run_id"])
     assert journal(bench, run["run_id"]) == ASKED_AND_DONE
@@ -149,7 +149,7 @@ def test_replies_to_the_front_door(bench: Bench) -> None:
     verify(bench, "decide", {"completed": 1}, rows=2)
 
     run = api.trigger("cancel", "d1", [("approved_pay", {"id": "cancel"})]).body
-    lose(bench, door, "cancel_run")
+    lose(bench, door, "cancel_run", saying=b"\r\ncancelled\r\n")
     cancelled = answered(lambda: api.post(f"/api/runs/{run['run_id']}/cancel"))
     assert cancelled.body["status"] == "cancelled"
     assert journal(bench, run["run_id"]) == ["run_started", "approval_requested", "approval_decided", "run_completed"]
@@ -161,7 +161,8 @@ def test_replies_to_the_front_door(bench: Bench) -> None:
 @pytest.mark.proves("C-22", "C-24", "C-25", "C-30")
 @pytest.mark.parametrize("script", ["claim_sessions", "settle_attempt", "renew_leases"])
 def test_replies_to_a_worker(bench: Bench, script: str) -> None:
-    lose(bench, bench.worker, script, saying=sid(script) if script == "claim_sessions" else b"")
+    says = {"claim_sessions": sid(script), "settle_attempt": b"\r\nsettled\r\n", "renew_leases": b""}
+    lose(bench, bench.worker, script, saying=says[script])
     # So long that its lease must be renewed on the way.
     calls = plan(script, slow=3.3 if script == "renew_leases" else 0)
     run = bench.api.trigger(script, "d1", calls).body
@@ -176,7 +177,7 @@ def test_replies_to_a_worker(bench: Bench, script: str) -> None:
 @pytest.mark.proves("C-05", "C-22")
 def test_reply_to_a_begin(bench: Bench) -> None:
     # Admitted under another policy, so the worker resolves protection again and begins by itself.
-    lose(bench, bench.worker, "begin_next")
+    lose(bench, bench.worker, "begin_next", saying=b"begin-0")
     with Direct(bench.valkey.url, policy_digest="another") as direct:
         run = direct.admit("begin", "d1", plan("begin")).run
     bench.api.ended(run.run_id)
@@ -188,8 +189,8 @@ def test_reply_to_a_begin(bench: Bench) -> None:
 @pytest.mark.acceptance
 @pytest.mark.proves("C-22", "C-23")
 def test_reply_to_a_put_back(bench: Bench) -> None:
-    late = bench.worker.hold_reply(SCRIPTS["claim_sessions"].sha.encode(), saying=sid("void"))
-    lose(bench, bench.worker, "void_attempt")
+    late = bench.worker.hold_reply(marker("claim_sessions"), saying=sid("void"))
+    lose(bench, bench.worker, "void_attempt", saying=b"\r\nvoided\r\n")
     run = bench.api.trigger("void", "d1", plan("void"), on_error="continue").body
     assert late.arrived.wait(10)
     too_late = time.monotonic() + 1.3
@@ -210,7 +211,7 @@ def test_reply_to_a_put_back(bench: Bench) -> None:
 @pytest.mark.acceptance
 @pytest.mark.proves("C-23")
 def test_a_begin_that_lands_after_its_put_back_is_refused(bench: Bench) -> None:
-    held = bench.worker.hold_request(SCRIPTS["begin_next"].sha.encode())
+    held = bench.worker.hold_request(marker("begin_next"))
     with Direct(bench.valkey.url, policy_digest="another") as direct:
         run = direct.admit("late", "d1", plan("late"), on_error="continue").run
     assert held.arrived.wait(10)
@@ -271,7 +272,7 @@ def test_reply_to_a_reconciliation(bench: Bench) -> None:
         by="test",
         shards=16,
     )
-    lose(bench, bench.door, "reconcile_mutation")
+    lose(bench, bench.door, "reconcile_mutation", saying=b"\r\nreconciled\r\n")
     store.open()
     with pytest.raises(StoreUnavailable):
         store.run(call)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.checker import check, read_ledger
 from tests.support.proxy import TcpProxy
+from tests.support.scripted import marker
 from tests.support.stack import Api, Stack, dashboards_section, native_section, quick_section
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
@@ -56,7 +57,7 @@ def test_asleep_before_its_claim_was_answered(valkey: ValkeyProcess, tmp_path: P
         api = stack.add_front_door()
         sleeper = stack.add_worker(store_url=proxy.url)
         api.trigger("session-a", "d0", [("pay", {"id": "warm-up"})], wait=20)
-        answer = proxy.hold_reply(b"EVALSHA", saying=b"session-b")
+        answer = proxy.hold_reply(marker("claim_sessions"), saying=b"session-b")
         run = api.trigger("session-b", "d1", [("pay", {"id": "never sent"})]).body
         assert answer.arrived.wait(10)
         sleeper.send_signal(signal.SIGSTOP)

@@ -17,22 +17,21 @@ QUIET_SECONDS = 0.02
 
 @dataclass(frozen=True, eq=False)
 class _Loss:
-    """A reply that is to be lost: which request it answers, what it must hold, and what to do then."""
+    """A reply that is to be lost: which request it answers, what it must say, and what to do then."""
 
-    request: bytes
-    reply: bytes
+    marker: bytes
+    saying: bytes
     then: Callable[[], None]
 
 
 @dataclass(eq=False)
 class _Pair:
-    """One client connection and its connection to the store."""
+    """One client connection and its connection to the store. `watched`: what was asked for in requests on it."""
 
     client: asyncio.StreamWriter
     store: asyncio.StreamWriter
     sent: bytes = b""
-    loss: _Loss | None = None
-    late: Held | None = None
+    watched: list[_Loss | Held] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def close(self) -> None:
@@ -73,9 +72,8 @@ class TcpProxy:
         self.store_port = store_port
         self.port = 0
         self.lost = 0
-        self._losses: list[_Loss] = []
         self._held: list[Held] = []
-        self._late: list[Held] = []
+        self._replies_asked: list[_Loss | Held] = []
         self._pairs: set[_Pair] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy", daemon=True)
@@ -104,7 +102,7 @@ class TcpProxy:
 
         With `saying`, replies pass until one to such a request holds that, too.
         """
-        self._loop.call_soon_threadsafe(self._losses.append, _Loss(marker, saying, then))
+        self._loop.call_soon_threadsafe(self._replies_asked.append, _Loss(marker, saying, then))
 
     def hold_request(self, marker: bytes) -> Held:
         """Keeps the next request that holds `marker` from the store until it is released."""
@@ -118,18 +116,13 @@ class TcpProxy:
         With `saying`, replies pass until one to such a request holds that, too.
         """
         held = Held(self._loop, marker, saying)
-        self._loop.call_soon_threadsafe(self._late.append, held)
+        self._loop.call_soon_threadsafe(self._replies_asked.append, held)
         return held
-
-    @property
-    def armed(self) -> bool:
-        """Whether a reply is still to be lost."""
-        return bool(self._losses)
 
     def disarm(self) -> None:
         """Forgets what was to be lost or held."""
-        for armed in (self._losses, self._held, self._late):
-            self._loop.call_soon_threadsafe(armed.clear)
+        self._loop.call_soon_threadsafe(self._held.clear)
+        self._loop.call_soon_threadsafe(self._replies_asked.clear)
 
     def cut(self) -> None:
         """Closes every connection now."""
@@ -202,39 +195,35 @@ class TcpProxy:
         # A marker may lie across two chunks.
         seen = pair.sent + data
         pair.sent = seen[-128:]
-        for late in self._late:
-            if late.marker in seen:
-                self._late.remove(late)
-                pair.late = late
-                break
-        for loss in self._losses:
-            if loss.request in seen:
-                self._losses.remove(loss)
-                pair.loss = loss
-                return
+        # Several connections may carry such requests; the first reply that says it counts.
+        pair.watched += [asked for asked in self._replies_asked if asked.marker in seen and asked not in pair.watched]
 
     async def _replies(self, pair: _Pair, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
-                if pair.loss is not None:
+                if pair.watched:
                     data += await self._rest(reader)
-                    if pair.loss.reply in data:
-                        pair.loss.then()
-                        self.lost += 1
-                        return
-                    self._losses.append(pair.loss)
-                    pair.loss = None
+                asked = self._asked(pair, data)
+                if isinstance(asked, _Loss):
+                    asked.then()
+                    self.lost += 1
+                    return
+                if asked is not None:
+                    await asked.wait()
                 await self._flowing.wait()
-                late, pair.late = pair.late, None
-                if late is not None and late.saying not in data:
-                    self._late.append(late)
-                    late = None
-                if late is not None:
-                    await late.wait()
                 pair.client.write(data)
                 await pair.client.drain()
-                if late is not None:
-                    late.passed.set()
+                if asked is not None:
+                    asked.passed.set()
+
+    def _asked(self, pair: _Pair, reply: bytes) -> _Loss | Held | None:
+        """What is to happen to this reply; each is done once."""
+        watched, pair.watched = pair.watched, []
+        for asked in watched:
+            if asked in self._replies_asked and asked.saying in reply:
+                self._replies_asked.remove(asked)
+                return asked
+        return None
 
     @staticmethod
     async def _rest(reader: asyncio.StreamReader) -> bytes:
