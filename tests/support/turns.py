@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.support.stack import Stack, quick_section
 from tests.support.wait import wait_until
 
 TENANT = "acme"
-MODULES = '[plugins]\nmodules = ["tests.support.effect_tools", "tests.support.plugins.turns"]\n'
+MODULES = ("tests.support.effect_tools", "tests.support.plugins.turns")
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -43,13 +43,14 @@ class Turns:
         *,
         lease: float = 1.0,
         workers: str = "",
-        more: str = "",
+        modules: Sequence[str] = MODULES,
         env: Mapping[str, str] | None = None,
         **timing: float,
     ) -> None:
         self.directory = directory
         self.turns_file = directory / "turns.jsonl"
-        config = quick_section(lease=lease, **timing) + workers + "\n" + MODULES + more
+        config = quick_section(lease=lease, **timing) + workers
+        config += f"\n[plugins]\nmodules = {json.dumps(modules)}\n"
         self.stack = Stack(directory / "stack", url, config, env={"TURNS_FILE": str(self.turns_file), **(env or {})})
         self.store = SyncStore(StoreSettings(RedisConfig(url=url)))
         self.store.open()
@@ -80,11 +81,15 @@ class Turns:
         *steps: dict[str, Any],
         handler: str = "follow",
         session: str | None = None,
+        given: Any = None,
         **options: Any,
     ) -> Run:
-        """Hands in a delivery for a handler, in the story's own session unless another is named."""
-        text = f"{self.session}/{did}"
-        content = {"handler": handler, "text": text, "input": list(steps)}
+        """Hands in a delivery for a handler, in the story's own session unless another is named.
+
+        Its text tells it from those of other stories; its input are the steps, or what is `given`.
+        """
+        text, value = f"{self.session}/{did}", list(steps) if given is None else given
+        content = {"handler": handler, "text": text, "input": value}
         made = Delivery(
             TENANT,
             session or self.session,
@@ -95,7 +100,7 @@ class Turns:
             [],
             content,
             handler=handler,
-            input_json=handler_input(text, list(steps)),
+            input_json=handler_input(text, value),
             **options,
         )
         admitted: Admitted = self.run(admit_delivery(made, limits("another policy"), SHARDS))
