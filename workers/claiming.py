@@ -16,6 +16,7 @@ from ledger.faultpoints import reach
 from ledger.handlers import HandlerOffer
 from ledger.ownership import ClaimReply, claim_sessions, switch_off
 from ledger.store import AsyncStore
+from workers.complaints import Complaints
 from workers.following import POLICY_STALE
 from workers.owner import Shared
 from workers.retrying import confirmed
@@ -46,6 +47,7 @@ class Claimer:
         self._batch = 2
         self._shards = range(shared.store.settings.redis.shards)
         self._busy_until = 0.0
+        self._complaints = Complaints("claim_failed")
 
     @property
     def is_on(self) -> bool:
@@ -153,7 +155,7 @@ class Claimer:
         try:
             reply = await self._claimed(shard, nonce, most, offer)
         except LedgerError as error:
-            log.warning("claim_failed", code=error.code, shard=shard)
+            self._complaints.note(error.code)
             return None
         finally:
             shared.handlers.places.settle(offer, [claimed.work for claimed in reply.sessions] if reply else [])

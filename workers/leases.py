@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-
-import structlog
+from contextlib import suppress
 
 from ledger.errors import LedgerError
 from ledger.faultpoints import reach
 from ledger.ownership import renew_leases
+from workers.complaints import Complaints
 from workers.owner import SessionOwner, Shared
-
-log = structlog.get_logger(__name__)
 
 
 class LeaseKeeper:
@@ -25,6 +24,7 @@ class LeaseKeeper:
         self._owners = owners
         self._news: set[str] = set()
         self._wake = asyncio.Event()
+        self._complaints = Complaints("renewal_failed")
 
     def news(self, sid: str) -> None:
         """A signal named this session: a decision, a cancel, a new run."""
@@ -41,18 +41,22 @@ class LeaseKeeper:
     async def run(self) -> None:
         """Runs until cancelled."""
         interval = self._shared.settings.renew_every
+        # A time of its own: news of some sessions must never put off the renewal of all.
+        everybody_at = time.monotonic() + interval
         while True:
-            try:
-                async with asyncio.timeout(interval):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(everybody_at - time.monotonic()):
                     await self._wake.wait()
-                self._wake.clear()
-                due = [self._owners[sid] for sid in self._news if sid in self._owners]
-            except TimeoutError:
-                due = list(self._owners.values())
+            self._wake.clear()
             urgent, self._news = self._news, set()
+            now = time.monotonic()
             # A lease that is still young needs nothing yet: a short mutation never pays for a renewal.
-            young = time.monotonic() - interval / 2
-            await self._renew(owner for owner in due if owner.sid in urgent or owner.lease_from < young)
+            young = now - interval / 2 if now >= everybody_at else -math.inf
+            if now >= everybody_at:
+                everybody_at = now + interval
+            await self._renew(
+                owner for owner in list(self._owners.values()) if owner.sid in urgent or owner.lease_from < young
+            )
 
     async def _renew(self, owners: Iterable[SessionOwner]) -> None:
         by_shard: dict[int, list[SessionOwner]] = defaultdict(list)
@@ -68,7 +72,7 @@ class LeaseKeeper:
         try:
             answers = await self._shared.store.run(renew_leases(shard, rows, self._shared.settings.lease_ms))
         except LedgerError as error:
-            log.warning("renewal_failed", code=error.code, shard=shard, sessions=len(rows))
+            self._complaints.note(error.code)
             return
         reach("renew.confirmed")
         for owner, answer in zip(owners, answers, strict=True):

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from ledger.erasure import RetentionReply, clear_dirty, sweep_retention
 from ledger.errors import LedgerError
+from workers.complaints import Complaints
 from workers.owner import Shared
 
 log = structlog.get_logger(__name__)
@@ -26,6 +27,7 @@ class Retention:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._complaints = Complaints("retention_failed")
 
     async def run(self) -> None:
         """Runs until cancelled. A store that is away is tried again every second."""
@@ -45,7 +47,7 @@ class Retention:
             try:
                 reply: RetentionReply = await self._shared.store.run(call)
             except LedgerError as error:
-                log.warning("retention_failed", code=error.code, shard=shard)
+                self._complaints.note(error.code)
                 return 0
             dirty = reply.dirty
             if reply.expired or reply.erased or reply.trimmed:

@@ -12,6 +12,7 @@ from ledger.faultpoints import reach
 from ledger.ownership import SweepReply, sweep_shard
 from ledger.wake import Waker
 from workers.claiming import Claimer
+from workers.complaints import Complaints
 from workers.owner import Shared
 
 log = structlog.get_logger(__name__)
@@ -26,6 +27,7 @@ class Sweeper:
         self._shared = shared
         self._claimer = claimer
         self._waker = waker
+        self._complaints = Complaints("sweep_failed")
 
     async def run(self) -> None:
         """Runs until cancelled. A store that is away is tried again every second."""
@@ -42,7 +44,7 @@ class Sweeper:
         try:
             reply = await self._shared.store.run(sweep_shard(shard, self._shared.settings.lease_ms))
         except LedgerError as error:
-            log.warning("sweep_failed", code=error.code, shard=shard)
+            self._complaints.note(error.code)
             return None
         if reply.reclaimed or reply.expired:
             reach("sweep.confirmed")

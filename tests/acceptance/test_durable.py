@@ -98,7 +98,8 @@ def test_store_killed_in_a_burst(valkey: ValkeyProcess, tmp_path: Path) -> None:
 @pytest.mark.acceptance
 @pytest.mark.proves("C-34", "C-56")
 def test_sigterm_drains_the_call_in_flight(valkey: ValkeyProcess, tmp_path: Path) -> None:
-    with Stack(tmp_path / "stack", valkey.url, dashboards_section() + quick_section()) as stack:
+    # No lease ends while this test runs: only what was given back can be taken up by another worker.
+    with Stack(tmp_path / "stack", valkey.url, dashboards_section() + quick_section(lease=60.0)) as stack:
         api = stack.add_front_door()
         worker = stack.add_worker()
         calls = [(SLOW, {"title": f"part {number}", "seconds_after": 1.0}) for number in range(2)]
@@ -109,10 +110,8 @@ def test_sigterm_drains_the_call_in_flight(valkey: ValkeyProcess, tmp_path: Path
         # It began nothing more, told what it had done, and left the rest to others at once.
         now = api.run(run["run_id"])
         assert [call["status"] for call in now["calls"]] == ["completed", "queued"]
-        started = time.monotonic()
         stack.add_worker()
         assert api.ended(run["run_id"])["status"] == "completed"
-        assert time.monotonic() - started < 15
         check(stack.effects(), read_ledger(valkey, ["session-1"]))
 
 
