@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format bench faults public-mcp lock clean
+.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults public-mcp lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -43,8 +44,16 @@ format: $(STAMP) ## rewrite the code in the house format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## throughput and latency against the floor of two confirmed writes
-	@$(BIN)/mutation-ledger bench
+bench: $(STAMP) ## speed against the floor of two confirmed writes, RQ, Dramatiq and BullMQ; ten minutes
+	@$(BIN)/python -m tests.bench.install few
+	@$(BIN)/python -m tests.bench run $(BENCH_ARGS)
+
+bench-peers: $(STAMP) ## the same against the other job queues and engines; installs them into .bench/
+	@$(BIN)/python -m tests.bench.install all
+	@$(BIN)/python -m tests.bench peers $(BENCH_ARGS)
+
+bench-flat: $(STAMP) ## cost per mutation with 1,000, 100,000 and 1,000,000 sessions
+	@$(BIN)/python -m tests.bench flat $(BENCH_ARGS)
 
 faults: $(STAMP) ## kill -9, lost replies and lost wake-ups, longer than in `make test`
 	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -n auto --timeout 1800 tests/faults $(PYTEST_ARGS)

@@ -26,6 +26,7 @@ COMMANDS = {
     "deny": "ledger.cli.approvals:deny",
     "erase": "ledger.cli.erase:erase",
     "tail": "ledger.cli.tail:tail",
+    "bench": "ledger.cli.bench:bench",
 }
 ENTRY_POINTS = "mutation_ledger.commands"
 
