@@ -65,13 +65,15 @@ class Held:
 class TcpProxy:
     """Listens on a free loopback port and forwards to `127.0.0.1:store_port`; faults are set by the methods.
 
-    Runs in a thread of its own, so tests and the processes under test may block.
+    Runs in a thread of its own, so tests and the processes under test may block. `accepted` counts connections,
+    `lost` replies that were dropped.
     """
 
     def __init__(self, store_port: int) -> None:
         self.store_port = store_port
         self.port = 0
         self.lost = 0
+        self.accepted = 0
         self._held: list[Held] = []
         self._replies_asked: list[_Loss | Held] = []
         self._pairs: set[_Pair] = set()
@@ -159,6 +161,7 @@ class TcpProxy:
             pair.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         try:
             from_store, to_store = await asyncio.open_connection("127.0.0.1", self.store_port)
         except OSError:

@@ -1,0 +1,91 @@
+"""Switching claiming on and off, and stopping in the middle of a claim."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ledger.ownership import ClaimReply
+from tests.support.proxy import TcpProxy
+from tests.support.publishing import session_in
+from tests.support.scripted import marker, preload
+from tests.support.valkey import ValkeyProcess
+from tests.support.wait import wait_until_async
+from tests.support.worker_parts import CountingRouter, admitter, parts
+from workers.claiming import Claimer
+from workers.shared import Shared
+
+
+@asynccontextmanager
+async def claiming(
+    shared: Shared, claimed: list[ClaimReply], owned: Callable[[], int] = lambda: 0
+) -> AsyncIterator[Claimer]:
+    """A claimer at work; `owned` says how many sessions the worker has."""
+    claimer = Claimer(shared, lambda _shard, _at, reply: claimed.append(reply), owned)
+    task = asyncio.create_task(claimer.run())
+    try:
+        yield claimer
+    finally:
+        shared.stopping.set()
+        claimer.stop()
+        await asyncio.wait_for(task, 10)
+
+
+@pytest.mark.proves("C-31")
+def test_asked_to_look_while_switching_off_stays_on(valkey: ValkeyProcess) -> None:
+    """The drain job comes when some promises are taken back already: its session must not wait for the sweep."""
+
+    async def scene(proxy: TcpProxy) -> None:
+        claimed: list[ClaimReply] = []
+        preload(valkey, "switch_off")
+        async with parts(proxy.url, CountingRouter()) as shared, claiming(shared, claimed) as claimer:
+            answer = proxy.hold_reply(marker("switch_off"))
+            claimer.switch_on()
+            await wait_until_async(answer.arrived.is_set, 10, "the first promise to be taken back")
+            # In shard 0, whose promise is gone by now.
+            with admitter(valkey.url, shared) as direct:
+                direct.admit(session_in(0), "d1", [("pay", {"id": 1})])
+            claimer.switch_on()
+            await asyncio.to_thread(answer.release)
+            await wait_until_async(lambda: any(reply.sessions for reply in claimed), 5, "the session to be claimed")
+
+    with TcpProxy(valkey.port) as proxy:
+        asyncio.run(scene(proxy))
+
+
+@pytest.mark.proves("C-31")
+def test_claiming_ends_when_there_is_nothing_to_do(valkey: ValkeyProcess) -> None:
+    async def scene() -> None:
+        async with parts(valkey.url, CountingRouter()) as shared, claiming(shared, []) as claimer:
+            claimer.switch_on()
+            await wait_until_async(lambda: not claimer.is_on, 10, "claiming to end")
+            assert valkey.client().keys("ml:*:awake") == []
+
+    asyncio.run(scene())
+
+
+def test_a_full_worker_neither_claims_nor_spins(valkey: ValkeyProcess) -> None:
+    async def scene() -> None:
+        claimed: list[ClaimReply] = []
+        asked: list[int] = []
+        async with parts(valkey.url, CountingRouter()) as shared:
+
+            def full() -> int:
+                asked.append(1)
+                return shared.settings.concurrency
+
+            with admitter(valkey.url, shared) as direct:
+                direct.admit("session", "d1", [("pay", {"id": 1})])
+            async with claiming(shared, claimed, full) as claimer:
+                claimer.switch_on()
+                loop = asyncio.get_running_loop()
+                until = loop.time() + 0.5
+                await wait_until_async(lambda: loop.time() > until, 5, "half a second")
+                assert claimed == []
+                # A place is waited for; asking every ten milliseconds would be fifty times two questions by now.
+                assert len(asked) < 20
+
+    asyncio.run(scene())
