@@ -39,6 +39,12 @@ local how, record, revision = 'settled', '', 0
 
 local function settle_mutation()
   local entry = load_entry(S, q.t, q.m)
+  if entry and entry.pa == q.at and q.v == 'a' then
+    -- Sent again after the very mutation was begun anew, perhaps by this settlement: nothing of that is its business.
+    local mine = { s = 'a', r = q.rs, tl = entry.tl, pf = entry.pf }
+    how, record, revision = 'repeated', outcome_record(turn_id(S, q.t), hex(q.m), mine), entry.rv - 1
+    return
+  end
   if not entry or entry.at ~= q.at or entry.vo == q.at then refuse('ATTEMPT_MISMATCH', 'another attempt or none') end
   if R then R.at_call = q.i end
   local call = R and call_of(R, q.i)

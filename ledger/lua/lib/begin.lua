@@ -150,6 +150,7 @@ local function begin_call(S, R, i, q, step)
 
   local entry = known or { tl = call.t, o = #turn.ms + 1 }
   if not known then table.insert(turn.ms, call.m) end
+  entry.pa = entry.vo ~= entry.at and entry.at or nil
   entry.s, entry.at, entry.na, entry.ri = 's', attempt, deadline + q.pol.dr + q.pol.le, R.id .. ':' .. i
   -- What an earlier attempt left says nothing about this one.
   entry.r, entry.rc, entry.ls, entry.vo, entry.fh = nil, nil, nil, nil, nil

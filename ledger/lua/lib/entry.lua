@@ -3,6 +3,7 @@
 --   tl tool · at attempt token · na not_after (C-91) · rv revision · o order of first intent in the turn
 --   r reason · md metadata JSON · pf its public JSON fragment · ri run id and call index `<run>:<i>`
 --   x stream ids of its changes · rc reconciled by · vo voided attempt · ls last report kept as evidence
+--   fh the attempt reported its own end · pa the attempt before, whose report may be sent again
 
 local function entry_field(number, mutation)
   return 'm' .. number .. ':' .. mutation
