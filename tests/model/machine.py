@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import redis
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ledger import reconciliation
 from ledger.admission import admit_delivery
@@ -30,8 +30,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "ruled": {"level": "approve", "rule": "small"},
     "repeatable": {"protected": False},
 }
-CALLS = st.tuples(st.integers(0, 3), st.sampled_from(sorted(KINDS)))
-PLANS = st.lists(CALLS, min_size=1, max_size=3)
+CALLS = st.tuples(st.integers(0, 4), st.sampled_from(["protected", *KINDS]))
+PLANS = st.lists(CALLS, min_size=1, max_size=4)
 STATUSES = st.sampled_from(
     [MutationStatus.COMPLETED, MutationStatus.FAILED, MutationStatus.OUTCOME_UNKNOWN, MutationStatus.APPROVED]
 )
@@ -82,7 +82,19 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # hosts
 
-    @rule(session=st.sampled_from(SESSIONS), did=st.sampled_from(["d0", "d1", "d2"]), plan=PLANS, stop=st.booleans())
+    @initialize(one=PLANS, other=PLANS, stop=st.booleans())
+    def begin_with(self, one: list[tuple[int, str]], other: list[tuple[int, str]], stop: bool) -> None:
+        """Two sessions have work, and a worker has claimed it."""
+        self.deliver(session="s1", did="d0", plan=one, stop=stop)
+        self.deliver(session="s2", did="d0", plan=other, stop=not stop)
+        self.claim()
+
+    @rule(
+        session=st.sampled_from(SESSIONS),
+        did=st.sampled_from([f"d{n}" for n in range(5)]),
+        plan=PLANS,
+        stop=st.booleans(),
+    )
     def deliver(self, session: str, did: str, plan: list[tuple[int, str]], stop: bool) -> None:
         """A delivery, or the same again: attached while its run lives, a new run afterwards (C-60)."""
         self._deliver(session, did, plan, "stop" if stop else "continue", None)
@@ -91,7 +103,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(turn=PICK, did=st.sampled_from(["c0", "c1"]), plan=PLANS)
     def continue_turn(self, turn: int, did: str, plan: list[tuple[int, str]]) -> None:
         """A delivery that continues a turn (C-63)."""
-        name = pick(sorted(self.reference.revisions), turn)
+        name = pick(list(self.reference.revisions), turn)
         session = next(s for s in SESSIONS if name in self._turns(s))
         self._deliver(session, did, plan, "continue", name)
 
@@ -121,7 +133,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=PICK, completed=st.booleans(), stopped=st.booleans())
     def reconcile(self, which: int, completed: bool, stopped: bool) -> None:
         """A host says what happened (C-91)."""
-        turn, mutation = pick(sorted(self.reference.mutations), which)
+        turn, mutation = pick(list(self.reference.mutations), which)
         call = reconciliation.reconcile_mutation(
             "acme",
             next(s for s in SESSIONS if turn in self._turns(s)),
@@ -140,7 +152,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=PICK, title=st.sampled_from(["one", "two"]))
     def attach(self, which: int, title: str) -> None:
         """A host attaches metadata (C-90)."""
-        turn, mutation = pick(sorted(self.reference.mutations), which)
+        turn, mutation = pick(list(self.reference.mutations), which)
         session = next(s for s in SESSIONS if turn in self._turns(s))
         target = reconciliation.Target("acme", session, "ops", "dana", mutation, logical_turn_id=turn)
         self.ledger.run(reconciliation.attach_metadata(target, {"title": title}, SHARDS))
@@ -192,13 +204,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # workers
 
-    @rule(most=st.integers(1, 2))
-    def claim(self, most: int) -> None:
-        """A worker claims; the same claim again gets the same work (C-30)."""
+    @rule()
+    def claim(self) -> None:
+        """A worker claims what is ready; the same claim again gets the same work (C-30)."""
         self.nonces += 1
-        call = claim_sessions(SHARD, f"w{self.nonces % 3}x{self.nonces}", most, POLICY, awake=False)
+        call = claim_sessions(SHARD, f"w{self.nonces % 3}x{self.nonces}", len(SESSIONS), POLICY, awake=False)
         first = self.ledger.run(call).sessions
-        for row in first:
+        for row in sorted(first, key=lambda row: row.sid):
             assert row.sid not in self.owners
             self.owners[row.sid] = Owner(row.sid, row.token)
             self._given(self.owners[row.sid], row.work)
@@ -233,6 +245,17 @@ class LedgerMachine(RuleBasedStateMachine):
                 settled.record,
                 settled.revision,
             )
+
+    @rule(status=STATUSES, approve=st.booleans())
+    def work_on(self, status: MutationStatus, approve: bool) -> None:
+        """The ordinary course of things, so that an example gets somewhere: approve, claim, settle, go on."""
+        for approval_id in self._pending() if approve else []:
+            self.ledger.decide(approval_id)
+            self.reference.decide(approval_id, "approved")
+        if not self.flights:
+            self.claim()
+        for which in range(len(self.flights)):
+            self.settle(which=which, status=status, go_on=True, yields=False, again=False)
 
     @precondition(lambda self: self.adrift)
     @rule(which=PICK, status=STATUSES)
@@ -337,7 +360,10 @@ class LedgerMachine(RuleBasedStateMachine):
         return {turn.logical_turn_id for turn in found.turns} if found else set()
 
     def _pending(self) -> list[str]:
-        return sorted(one.decode() for one in self.ledger.raw.zrange(key("approvals"), 0, -1))
+        """Requests by run and call: ids are random, and a choice must be the same in every replay of an example."""
+        pending = {one.decode() for one in self.ledger.raw.zrange(key("approvals"), 0, -1)}
+        shown = [call.approval_id for run in self.runs for call in self.ledger.read(run).calls]
+        return [approval_id for approval_id in shown if approval_id is not None and approval_id in pending]
 
     @invariant()
     def everything_holds(self) -> None:

@@ -30,6 +30,7 @@ class Mutation:
 
     status: MutationStatus | None = None
     attempt: str = ""
+    previous: str = ""
     call: tuple[str, int] = ("", 0)
     revision: int = 0
     reported: bool = False
@@ -71,13 +72,16 @@ class Reference:
         if mutation.status is None:
             mutation.move(Cause.APPROVAL, A)
         mutation.move(Cause.INTENT, S)
-        mutation.attempt, mutation.call = work.attempt, (work.run_id, work.index)
+        mutation.previous, mutation.attempt = mutation.attempt, work.attempt
+        mutation.call = (work.run_id, work.index)
         mutation.reported = mutation.reconciled = False
         self._revise(key_of(work))
 
     def report(self, work: Begun, status: MutationStatus) -> str:
         """The attempt reports; what the ledger must answer: settled, late, kept, repeated, or attempt_mismatch."""
         mutation = self.of(work)
+        if mutation.previous == work.attempt and status is A:
+            return "repeated"
         if mutation.attempt != work.attempt:
             return "attempt_mismatch"
         if mutation.reconciled:

@@ -284,7 +284,15 @@ def test_a_call_proposed_under_another_policy_is_checked_again(ledger: Ledger) -
     newer = replace(POLICY, digest="policy-2")
     work = ledger.run(begin_next(SHARD, owned.start.sid, owned.token, 2, newer, offer=OFFER))
     assert isinstance(work, PolicyCheck)
-    assert isinstance(begun(ledger.run(beginning(owned, 2))).index, int)
+    assert begun(ledger.run(beginning(owned, 2))).index == 0
+
+
+@pytest.mark.proves("C-05")
+def test_what_counts_is_the_policy_of_the_worker_that_proposed_not_of_admission(ledger: Ledger) -> None:
+    handlers.admit(ledger, limits={"policy_digest": "the front door's"})
+    owned = handlers.start(ledger)
+    owned.propose(0)
+    assert begun(ledger.run(beginning(owned, 2))).index == 0
 
 
 @pytest.mark.proves("C-52")
@@ -376,3 +384,36 @@ def test_a_live_handler_run_is_attached_to(ledger: Ledger) -> None:
     assert handlers.admit(ledger, did="d1").run_id == run.run_id
     ledger.admit([proposed(1)], did="d2")
     assert len(ledger.raw.zrange(key(f"queue:{sid_of('s1')}"), 0, -1)) == 1
+
+
+@pytest.mark.proves("C-40", "C-70")
+def test_limits_are_checked_before_anybody_is_asked(ledger: Ledger) -> None:
+    handlers.admit(ledger, did="d1")
+    owned = handlers.start(ledger)
+    for n in range(32):
+        owned.propose(n, n)
+        ledger.settle(begun(ledger.run(beginning(owned, n + 2))), owned.token)
+    told = owned.propose(32, 32, level="approve")
+    assert (told.status, told.refusal, told.approval_id) == ("refused", "mutation_limit", None)
+    handlers.admit(ledger, session="s2")
+    other = handlers.start(ledger)
+    ledger.rewrite(f"session:{other.start.sid}", "meta", {"ts": list(range(1, 51))})
+    told = other.propose(0, level="approve")
+    assert (told.status, told.refusal, told.approval_id) == ("refused", "turn_limit", None)
+    assert ledger.raw.zcard(key("approvals")) == 0
+
+
+@pytest.mark.proves("C-31", "C-51")
+def test_a_call_that_ends_instead_of_being_begun_is_news(ledger: Ledger) -> None:
+    run = handlers.admit(ledger, limits={"session_ms": 1})
+    owned = handlers.start(ledger)
+    owned.propose(0)
+    ledger.outlast(2)
+    before = news(owned)
+    assert before is not None
+    assert isinstance(ledger.run(beginning(owned, 2)), Parked)
+    assert ledger.statuses(run) == ["not_executed"]
+    after = news(owned)
+    assert after is not None
+    assert after > before
+    assert handlers.report(owned.watch(0)).status == "not_executed"

@@ -97,6 +97,17 @@ def test_sent_again_with_a_next_call_it_begins_the_same_attempt(ledger: Ledger, 
     assert replace(begun(first.work), store_now=0) == replace(begun(second.work), store_now=0)
 
 
+@pytest.mark.proves("C-22")
+def test_sent_again_after_it_began_the_same_mutation_anew_it_is_answered_the_same(ledger: Ledger) -> None:
+    ledger.admit([proposed(1), proposed(1)], on_error="continue")
+    work, token = ledger.begin_first()
+    first, second = twice(ledger, report(work, token, NOT_EXECUTED, reason="pre_dispatch_deadline", next_step=2))
+    assert (first.how, second.how) == ("settled", "repeated")
+    assert (first.record, first.revision) == (second.record, second.revision)
+    assert replace(begun(first.work), store_now=0) == replace(begun(second.work), store_now=0)
+    refused(ledger, report(work, token, COMPLETED), "attempt_mismatch")
+
+
 @pytest.mark.proves("C-22", "C-31")
 def test_sent_again_after_it_gave_the_session_up_it_says_so_again(ledger: Ledger) -> None:
     ledger.admit(plan(1))
