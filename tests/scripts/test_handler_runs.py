@@ -417,3 +417,16 @@ def test_a_call_that_ends_instead_of_being_begun_is_news(ledger: Ledger) -> None
     assert after is not None
     assert after > before
     assert handlers.report(owned.watch(0)).status == "not_executed"
+
+
+@pytest.mark.proves("C-55")
+def test_a_run_cancelled_in_flight_ends_when_its_call_is_settled(ledger: Ledger) -> None:
+    run = handlers.admit(ledger)
+    owned = handlers.start(ledger)
+    owned.propose(0)
+    work = begun(ledger.run(beginning(owned, 2)))
+    assert ledger.cancel(run).answer == "cancelling"
+    settled = ledger.settle(work, owned.token, next_step=3)
+    assert why(settled.work) == "released"
+    assert (ledger.read(run).status, ledger.statuses(run)) == (RunStatus.CANCELLED, ["completed"])
+    assert ledger.run(owned.ending(narration='"late"')).how == "over"
