@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 import pytest
 
 from ledger.attempts import Begun, PolicyCheck, Reprotected, Work, begin_next
+from ledger.identity import mutation_identity
 from ledger.states import MutationStatus, RunStatus
 from ledger.store import ScriptCall
+from ledger.strict_json import check_arguments
 from tests.scripts.checking import refused, twice
 from tests.support.ledger import (
     FAILED,
@@ -303,6 +305,20 @@ def test_a_call_whose_arguments_are_gone_is_not_begun(ledger: Ledger) -> None:
         (claimed,) = ledger.claim()
         assert why(claimed.work) == "released"
         assert ledger.read(run).calls[0].refusal == "arguments_changed"
+
+
+@pytest.mark.proves("C-01", "C-02")
+def test_numbers_and_long_texts_reach_the_owner_exactly(ledger: Ledger) -> None:
+    exact = {"a": 2**53 + 1, "b": 18446744073709551617, "c": -(2**63) - 1, "d": 1.0, "e": 1, "f": "x" * 250_000}
+    call = replace(proposed(1, level="approve"), arguments=check_arguments(exact))
+    run = ledger.admit([call]).run
+    assert ledger.approval(run.calls[0].approval_id).arguments == exact
+    ledger.approve_all(run)
+    work, token = ledger.begin_first()
+    assert (work.arguments, work.mutation_id) == (call.arguments, mutation_identity(call.tool, exact))
+    assert [type(value) for value in work.parsed_arguments().values()] == [int, int, int, float, int, str]
+    ledger.settle(work, token, result=call.arguments, next_step=2)
+    assert ledger.read(run).calls[0].result == exact
 
 
 @pytest.mark.proves("C-31")
