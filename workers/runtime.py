@@ -19,6 +19,7 @@ from ledger.ownership import ClaimReply, release_sessions
 from ledger.plugins import TurnHandler
 from ledger.policy import Policy
 from ledger.store import AsyncStore, StoreSettings
+from ledger.tasks import end_tasks
 from ledger.wake import Waker
 from workers.beating import PolicyBeat
 from workers.claiming import Claimer
@@ -159,9 +160,7 @@ class WorkerRuntime:
             await self._until_stopped(self._stop, background)
             await self._drain(shared, claiming)
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            await end_tasks(background)
             await router.close()
             shared.handlers.close()
             await store.close()

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from ledger.tasks import end_tasks
+
 T = TypeVar("T")
 
 
@@ -41,7 +43,7 @@ class BackgroundLoop:
     def close(self) -> None:
         """Cancels what still runs and ends the thread."""
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(_wind_up(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
@@ -89,8 +91,8 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(RuntimeError(f"host code raised {type(error).__name__}"))
 
 
-async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _wind_up() -> None:
+    await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+    await asyncio.get_running_loop().shutdown_default_executor()
+    # Closed sockets are let go of in the loop's next turn.
+    await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from ledger.store.settings import StoreSettings
 from ledger.store.sync import ADOPTIONS_MAX
 from ledger.store.view import LedgerView
 from ledger.store.wire import StoreChanged, check_aof, is_missing_script, translate
+from ledger.tasks import end_tasks
 
 T = TypeVar("T")
 LANES = 4
@@ -69,9 +70,7 @@ class AsyncStore:
     async def close(self) -> None:
         """Ends the lanes; calls still waiting fail as unavailable."""
         self._closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         self._tasks = []
         _fail(self._take(len(self._queue)), StoreUnavailable("the store client was closed", sent=False))
         for lane in self._lanes:

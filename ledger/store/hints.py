@@ -12,6 +12,7 @@ from ledger.errors import StoreError
 from ledger.store.lane import open_connection
 from ledger.store.replies import ReplyStream
 from ledger.store.settings import StoreSettings
+from ledger.tasks import end_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -43,8 +44,7 @@ class HintListener:
     async def close(self) -> None:
         """Stops listening."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks([self._task])
             self._task = None
 
     async def run(self) -> None:

@@ -175,4 +175,8 @@ async def open_connection(settings: StoreSettings) -> Any:
         await connection.connect()
     except (RedisError, OSError, TimeoutError) as error:
         raise StoreUnavailable(f"the store cannot be reached ({type(error).__name__})", sent=False) from None
+    except BaseException:
+        # Cancelled in its handshake: nobody else would close it.
+        await connection.disconnect(nowait=True)
+        raise
     return connection
