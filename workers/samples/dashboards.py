@@ -76,9 +76,7 @@ def create(ctx: Context[Any, Any], title: str, panels: list[str] | None = None) 
 
 
 @server.tool()
-def create_slow(
-    ctx: Context[Any, Any], title: str, seconds: float = 0.0, seconds_after: float = 0.0
-) -> dict[str, Any]:
+def create_slow(ctx: Context[Any, Any], title: str, seconds: float = 0.0, seconds_after: float = 0.0) -> dict[str, Any]:
     """Create a dashboard `seconds` after the call arrived, and answer `seconds_after` later.
 
     Once called it goes on to its end, also when cancelled or left by its client, as many real systems do.
