@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults public-mcp lock clean
+.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults mutants public-mcp lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ bench-flat: $(STAMP) ## cost per mutation with 1,000, 100,000 and 1,000,000 sess
 
 faults: $(STAMP) ## kill -9, lost replies and lost wake-ups, longer than in `make test`
 	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -n auto --timeout 1800 tests/faults $(PYTEST_ARGS)
+
+mutants: $(STAMP) ## break the code one line at a time; a test that stays green is a failure
+	@$(BIN)/python -m tests.mutants.run
 
 PUBLIC := .public-mcp
 $(PUBLIC)/.installed: | $(STAMP)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from ledger.config import Role
 from service.errors import PROBLEM_JSON
-from service.incoming import JSON
+from service.incoming import JSON, SSE
 from service.problems import PROBLEMS, URN
 
 # Any route may answer these.
@@ -70,9 +70,17 @@ def operation(
     return described
 
 
+# What readers of such a stream are handed, one event after the other.
+_EVENT = {
+    "type": "object",
+    "description": "One server-sent event; `data` is JSON. Comments keep a quiet stream alive.",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+}
+
+
 def media(*types: str) -> dict[str, Any]:
     """A reply in these media types, whose content is described in words only."""
-    return {"content": {kind: {"schema": {"type": "string"}} for kind in types}}
+    return {"content": {kind: {"schema": _EVENT if kind == SSE else {"type": "string"}} for kind in types}}
 
 
 def either(model: type[BaseModel], *streams: str) -> dict[str, Any]:

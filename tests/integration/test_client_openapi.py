@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -84,7 +85,8 @@ class Tour:
         host.attach_metadata("s1", mutation, {"title": "u"}, logical_turn_id=turn, **whose)
         self.values["GET", "/api/mutation-outcomes"] = {"mutation_outcomes": host.outcomes("s1")}
         self.changes = host.mutation_events("s1", turn, after=1)
-        self.values["GET", "/api/mutation-events"] = "".join(str(change) for change in self.changes)
+        frame = {"id": str(self.changes[0].revision), "event": "mutation_outcome"}
+        self.values["GET", "/api/mutation-events"] = frame | {"data": json.dumps(self.changes[0].record)}
         self.values["GET", "/api/mutation-state"] = {"mutation_state": host.mutation_state("s1", "d1", **whose)}
         self.values["DELETE", "/api/sessions/{session_id}"] = {"session_id": "s1", "status": "erasing"}
         assert carol.erase("s1", wait=0.01) is False

@@ -98,6 +98,31 @@ def test_a_new_session_of_that_name_is_a_fresh_one(bench: Bench) -> None:
     assert [outcome["logical_turn_id"] for outcome in outcomes] == [bench.run(run["run_id"])["logical_turn_id"]]
 
 
+@pytest.mark.proves("C-82")
+def test_runs_of_an_erased_session_stay_unknown_under_its_new_namesake(bench: Bench) -> None:
+    old = bench.trigger((ASK, {"to": MARKER}), delivery_id="d1")
+    bench.erase("s1")
+    bench.trigger((AUTO, {"n": 1}), delivery_id="d2")
+    path = f"/api/runs/{old['run_id']}"
+    for reply in (bench.get(path), bench.get(f"{path}/events"), bench.post(f"{path}/cancel")):
+        assert _code(reply) == (404, "not_found")
+    assert bench.approve(old).status_code in (404, 409)
+
+
+@pytest.mark.proves("C-82", "C-111")
+def test_every_stream_entry_of_an_erased_session_goes(bench: Bench) -> None:
+    run = bench.trigger((AUTO, {"n": 1}), delivery_id="d1")
+    bench.finish(run)
+    body = {"session_id": "s1", "delivery_id": "d1", "mutation_id": run["calls"][0]["mutation_id"]}
+    for title in ("one", "two"):
+        assert bench.post("/api/mutation-metadata", body | {"metadata": {"title": title}}).status_code == 200
+    length = ["XLEN", f"ml:{{{run['run_id'][:2]}}}:outcomes"]
+    assert bench.door.store.command([length]) == [3]
+    bench.erase("s1")
+    _sweep(bench)
+    assert bench.door.store.command([length]) == [0]
+
+
 @pytest.mark.parametrize("session", ["a/b", "/a", "a//b", "a/", "..", "a:b@c.d_e-f", "api/sessions", "x" * 128])
 def test_any_session_id_can_be_erased(bench: Bench, session: str) -> None:
     bench.trigger((ASK, {"n": 1}), session=session)

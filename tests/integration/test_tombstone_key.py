@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ledger.admission import tombstone_member
 from tests.support import cli
 from tests.support.casework import untouched
 from tests.support.service import AUTO, Bench, plan
@@ -31,6 +33,20 @@ def test_a_front_door_with_another_key_admits_and_erases_nothing(make_bench: Cal
     assert _code(other.erase("s1")) == _code(other.get("/readyz")) == (503, "tombstone_key_changed")
     assert one.get("/readyz").status_code == 200
     assert one.trigger((AUTO, {"n": 2}), delivery_id="d2")["status"] == "queued"
+
+
+@pytest.mark.proves("C-84")
+def test_a_tombstone_names_nobody(bench: Bench) -> None:
+    run = bench.trigger((AUTO, {"n": 1}), delivery_id="d1")
+    bench.erase("s1")
+    shard = run["run_id"][:2]
+    (tombstones,) = bench.door.store.command([["ZRANGE", f"ml:{{{shard}}}:retired", 0, -1]])
+    identity = bytes.fromhex(run["delivery"])
+    guesses = [identity, *(hashlib.new(name, identity).digest() for name in ("md5", "sha1", "sha256", "sha512"))]
+    assert len(tombstones) == 1
+    assert len(tombstones[0]) == 16
+    assert all(tombstones[0] not in guess for guess in guesses)
+    assert tombstones[0] == tombstone_member(identity, bench.door.limits.tombstone_key)
 
 
 @pytest.mark.proves("C-84")
