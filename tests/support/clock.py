@@ -7,6 +7,9 @@ import struct
 import subprocess
 from pathlib import Path
 
+from tests.support.valkey import ValkeyProcess
+from tests.support.wait import wait_until
+
 SOURCE = Path(__file__).with_name("clock_shim.c")
 
 
@@ -23,8 +26,18 @@ class MovedClock:
         self._moved = 0
         self.env = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_FILE": str(self._path)}
 
-    def advance(self, seconds: float) -> None:
-        """Moves the clock forward, or back if negative, at once and in every process."""
+    def advance(self, seconds: float, server: ValkeyProcess | None = None) -> None:
+        """Moves the clock forward, or back if negative; returns when `server`, which keeps times a moment, sees it."""
+        before = _time(server) if server else 0.0
         self._moved += round(seconds * 1_000_000_000)
         with self._path.open("r+b") as file, mmap.mmap(file.fileno(), 8) as shared:
             shared[:] = struct.pack("<q", self._moved)
+        if server is not None:
+            wait_until(lambda: abs(_time(server) - before - seconds) < 5.0, 5, "the server to see the new time")
+
+
+def _time(server: ValkeyProcess) -> float:
+    client = server.client()
+    seconds, micros = client.time()
+    client.close()
+    return float(seconds) + float(micros) / 1e6
