@@ -56,16 +56,16 @@ def wait_for_end(door: FrontDoor, place: Place, run: Run, seconds: float) -> Run
     A store that is away meanwhile changes nothing of what was read before.
     """
     end = time.monotonic() + seconds
-    with door.hub.watch(place.run_id) as hint:
+    # What admission answered was read from the store, so nothing is read before something was heard.
+    with door.hub.watch_end(place.run_id) as hint:
         while not run.status.ended:
+            left = end - time.monotonic()
+            hint.wait(max(0.0, min(TICK_SECONDS, left)))
             hint.clear()
             with suppress(StoreUnavailable, Refused):
                 run = get_run(door, place)
-            left = end - time.monotonic()
             if left <= 0 or door.stopping.is_set():
                 break
-            if not run.status.ended:
-                hint.wait(min(TICK_SECONDS, left))
     return run
 
 

@@ -7,8 +7,7 @@ every second. So a lost hint costs at most a second, and nothing is ever told th
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import structlog
@@ -16,6 +15,8 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
+
+from ledger.run_hints import RunHints
 
 log = structlog.get_logger(__name__)
 
@@ -34,46 +35,40 @@ class Hub:
     def __init__(self, url: str, shards: int) -> None:
         self._url = url
         self._channels = [f"ml:{{{shard:02x}}}:journal-signal" for shard in range(shards)]
-        self._waiters: dict[str, set[threading.Event]] = {}
+        self._runs = RunHints(threading.Event)
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def watch(self, run_id: str) -> Iterator[threading.Event]:
+    def watch(self, run_id: str) -> AbstractContextManager[threading.Event]:
         """An event that is set whenever something may have happened in the run; the waiter clears it."""
-        hint = threading.Event()
+        self._begin()
+        return self._runs.watch(run_id)
+
+    def watch_end(self, run_id: str) -> AbstractContextManager[threading.Event]:
+        """The same for the run's end alone, also when that was heard of shortly before."""
+        self._begin()
+        return self._runs.watch_end(run_id)
+
+    def _begin(self) -> None:
+        if self._thread is not None:
+            return
         with self._lock:
-            self._waiters.setdefault(run_id, set()).add(hint)
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(target=self._listen, name="journal-signals", daemon=True)
                 self._thread.start()
-        try:
-            yield hint
-        finally:
-            with self._lock:
-                mine = self._waiters[run_id]
-                mine.discard(hint)
-                if not mine:
-                    del self._waiters[run_id]
 
     @property
     def waiting(self) -> int:
         """How many runs are being waited for."""
-        return len(self._waiters)
+        return self._runs.waiting
 
     def close(self) -> None:
         """Ends the subscriber and wakes every waiter."""
         self._closed.set()
-        self._wake_all()
+        self._runs.all_again()
         if self._thread is not None:
             self._thread.join(POLL_SECONDS + CONNECT_SECONDS)
-
-    def _wake_all(self) -> None:
-        with self._lock:
-            hints = [hint for mine in self._waiters.values() for hint in mine]
-        for hint in hints:
-            hint.set()
 
     def _listen(self) -> None:
         backoff = MIN_BACKOFF
@@ -83,7 +78,7 @@ class Hub:
                 with client, client.pubsub(ignore_subscribe_messages=True) as channel:
                     channel.ssubscribe(*self._channels)
                     backoff = MIN_BACKOFF
-                    self._wake_all()
+                    self._runs.all_again()
                     self._deliver(channel)
             except (RedisError, OSError) as error:
                 log.warning("journal_signals_lost", error=type(error).__name__, retry_in=backoff)
@@ -95,11 +90,7 @@ class Hub:
             message = channel.get_message(timeout=POLL_SECONDS)
             if message is None or message["type"] != "smessage":
                 continue
-            run_id = message["data"].split(b" ", 1)[0].decode("ascii", "replace")
-            with self._lock:
-                hints = list(self._waiters.get(run_id, ()))
-            for hint in hints:
-                hint.set()
+            self._runs.heard(message["data"])
 
     def _client(self) -> Redis:
         # No retries: a reconnect must come back here, because hints were missed meanwhile.

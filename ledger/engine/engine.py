@@ -149,7 +149,10 @@ class Engine:
         self, message: IncomingMessage, adapter: Adapter | None = None, *, wait_seconds: float | None = None
     ) -> TurnResult:
         """As `handle_with_results`, for the caller's event loop. Cancelling the wait does not cancel the run."""
-        core = await asyncio.to_thread(self._started)
+        core = self._core
+        if core is None:
+            # Connecting blocks, the first time.
+            core = await asyncio.to_thread(self._started)
         return await self._submit(core.handle(message, adapter, wait_seconds))
 
     def resume_logical_turn(self, message: IncomingMessage, logical_turn_id: str) -> None:

@@ -71,13 +71,17 @@ class Following:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         try:
-            with self._deps.hints.watch(self._run.run_id) as hint:
+            watch = self._deps.hints.watch if self._tells or self._asking else self._deps.hints.watch_end
+            with watch(self._run.run_id) as hint:
                 await self._look(again=False)
+                # Hints before the watch are lost to whoever tells or asks; an end is remembered.
+                late = self._tells or self._asking is not None
                 while not self._run.status.ended and loop.time() < end:
+                    if not late:
+                        await heard(hint, min(TICK_SECONDS, max(0.0, end - loop.time())))
+                    late = False
                     hint.clear()
                     await self._look()
-                    if not self._run.status.ended:
-                        await heard(hint, min(TICK_SECONDS, max(0.0, end - loop.time())))
         finally:
             if self._asking is not None:
                 self._asking.close()
