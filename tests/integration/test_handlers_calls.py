@@ -189,6 +189,19 @@ def test_giving_up_the_wait_does_not_take_the_call_back(turns: Turns) -> None:
     assert turns.effects() == ["a", "b"]
 
 
+@pytest.mark.proves("C-31", "C-40")
+def test_the_next_call_waits_until_somebody_has_decided_about_the_one_given_up(turns: Turns) -> None:
+    give_up = {"give_up": "approved_pay", "arguments": {"id": "a"}, "seconds": 0.1}
+    run = turns.deliver("d1", give_up, call("pay", id="b"))
+    asked = turns.asked(run)
+    since = time.monotonic()
+    wait_until(lambda: time.monotonic() > since + 0.5, 2, "the handler to give up and ask for the next call")
+    assert [found.status.value for found in turns.read(run).calls] == ["waiting_for_approval"]
+    turns.decide(asked)
+    assert turns.ended(run).narration == ["gave up", {**turns.read(run).narration[1], "status": "completed"}]
+    assert turns.effects() == ["a", "b"]
+
+
 @pytest.mark.proves("C-24")
 def test_a_call_that_nobody_waits_for_ends_before_the_run_does(turns: Turns) -> None:
     give_up = {"give_up": "pay_slowly", "arguments": {"id": "a", "before": 0.5}, "seconds": 0.1}

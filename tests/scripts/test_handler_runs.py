@@ -430,3 +430,16 @@ def test_a_run_cancelled_in_flight_ends_when_its_call_is_settled(ledger: Ledger)
     assert why(settled.work) == "released"
     assert (ledger.read(run).status, ledger.statuses(run)) == (RunStatus.CANCELLED, ["completed"])
     assert ledger.run(owned.ending(narration='"late"')).how == "over"
+
+
+@pytest.mark.proves("C-71")
+def test_the_results_that_a_handler_run_keeps_are_bounded_together(ledger: Ledger) -> None:
+    run = handlers.admit(ledger)
+    owned = handlers.start(ledger)
+    sizes = (10, 32 * 1024 * 1024, 10)
+    for n, size in enumerate(sizes):
+        owned.propose(n, n)
+        work = begun(ledger.run(beginning(owned, n + 2)))
+        result = '"' + "x" * (size - 2) + '"'
+        ledger.settle(work, owned.token, result=result)
+    assert [found.result is not None for found in ledger.read(run).calls] == [True, False, False]

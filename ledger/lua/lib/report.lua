@@ -15,9 +15,18 @@ local function apply_status(S, R, number, mutation, entry, status, reason, now)
   if R then journal_add(R, { e = 'mutation_outcome', m = mutation, o = record, rv = entry.rv, i = R.at_call }) end
 end
 
+-- A plan has 32 calls; a handler may make more, and its run must stay readable in one piece (C-71).
+local RESULTS_MAX = 32 * 1024 * 1024
+
+local function keeps_result(R, result)
+  if not result or not is_handler(R) then return result end
+  R.state.rb = (R.state.rb or 0) + #result
+  return R.state.rb <= RESULTS_MAX
+end
+
 -- Ends call `i` in its run with what its mutation came to, and keeps the tool's own content for the journal's life.
 local function end_attempted_call(R, i, status, result)
-  if result then
+  if keeps_result(R, result) then
     R.out[#R.out + 1] = 'r' .. i
     R.out[#R.out + 1] = result
   end

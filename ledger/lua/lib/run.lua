@@ -6,9 +6,9 @@
 --         calls, tombstone member, traceparent, journal life, coalescing digest, admitted at, how it was admitted
 --   state {st i t su sr er cx en sk ec}: status, next call, turn number, session clock used, running since,
 --         had an error, cancel asked, ended at, strikes, end code
---         of a handler run also {co hs on rn rp tp by mu}: calls so far, started by the present owner, the open call
+--         of a handler run also {co hs on rn rp tp by mu rb}: calls so far, started by the present owner, the open call
 --         was proposed by this start, times put back after a lost owner, declared replayable, indices of the calls
---         that this start repeats (absent: all of them in order), owner token that ended it, had an intent
+--         that this start repeats (absent: all of them in order), owner token that ended it, had an intent, bytes of results
 --   call  {t m st pr lv ap ru rf ex el hd pd da}: tool, mutation id, status, protected, level, approval, rule, refusal,
 --         approval expiry, budget eligible, decided by a human; in a handler run also policy digest, decided at
 -- Call status: q queued, w waiting_for_approval, d denied, x expired, k cancelled, g running, c completed,
