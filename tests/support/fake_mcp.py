@@ -201,6 +201,7 @@ STDIO_TOOLS: dict[str, Callable[[Message], None]] = {
     "answers_cancel": nothing,
     "exit": die,
     "late": late,
+    "late_asked": late,
     "invalid_utf8": invalid_utf8,
     "noise": noise,
     "flood": flood,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,19 @@ MODULES = ("tests.support.effect_tools", "tests.support.case_tools", "tests.supp
 class Hosting:
     """A stack with one worker; engines are made with the stack's own configuration."""
 
-    def __init__(self, directory: Path, url: str, more: str = "", *, modules: tuple[str, ...] = MODULES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        url: str,
+        more: str = "",
+        *,
+        modules: tuple[str, ...] = MODULES,
+        timing: Mapping[str, float] | None = None,
+    ) -> None:
         names = ", ".join(f'"{name}"' for name in modules)
-        config = f"{quick_section()}\n{more}\n[plugins]\nmodules = [{names}]\n"
+        settings: dict[str, Any] = {"lease": 2.0, **(timing or {})}
+        settings["lease"] = settings.pop("lease_seconds", settings["lease"])
+        config = f"{quick_section(**settings)}\n{more}\n[plugins]\nmodules = [{names}]\n"
         self.stack = Stack(directory, url, config, env={"TURNS_FILE": str(directory / "turns.jsonl")})
         self._url = url
         self._engines = ExitStack()
