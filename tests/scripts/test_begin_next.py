@@ -120,6 +120,33 @@ def test_a_run_admitted_under_a_turn_that_is_gone_makes_no_new_one(ledger: Ledge
     assert ledger.read(ledger.find_run("d7")).calls[0].refusal == "logical_turn_unavailable"
 
 
+@pytest.mark.proves("C-63")
+def test_a_run_admitted_without_a_turn_makes_none_once_its_delivery_has_one(ledger: Ledger) -> None:
+    token = owned(ledger, [proposed(7)], did="d7")
+    run = ledger.find_run("d7")
+    identity = bytes.fromhex(run.delivery)
+    ledger.rewrite(f"session:{SID}", b"d" + identity, {"t": 1})
+    assert why(ledger.run(begin(token, 2))) == "released"
+    assert ledger.read(run).calls[0].refusal == "logical_turn_unavailable"
+
+
+@pytest.mark.proves("C-70")
+def test_a_finished_turn_is_not_finished_while_something_runs_in_it_again(ledger: Ledger) -> None:
+    def finished() -> list[bool]:
+        session = ledger.session()
+        assert session is not None
+        return [turn.finished for turn in session.turns]
+
+    ledger.admit(plan(1))
+    ledger.finish(NOT_EXECUTED)
+    assert finished() == [True]
+    ledger.admit(plan(1))
+    work, token = ledger.begin_first()
+    assert finished() == [False]
+    ledger.settle(work, token, next_step=2)
+    assert finished() == [True]
+
+
 @pytest.mark.proves("C-62")
 def test_the_first_mutation_makes_the_turn_and_the_second_joins_it(ledger: Ledger) -> None:
     run = ledger.admit([proposed(0, protected=False), *[proposed(n) for n in (1, 2)]]).run

@@ -253,7 +253,7 @@ class Ledger:
 
     # bending what is stored, for states that no call leaves behind
 
-    def rewrite(self, name: str, field: str, changes: dict[str, Any]) -> None:
+    def rewrite(self, name: str, field: str | bytes, changes: dict[str, Any]) -> None:
         """Changes fields of a packed record."""
         record = {**unpack_record(self.raw.hget(key(name), field)), **changes}
         packed = msgpack.packb(record, use_bin_type=False, unicode_errors="surrogateescape")
