@@ -32,7 +32,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "already_decided": ProblemType(409, "Another decision came first"),
     "approval_expired": ProblemType(409, "The decision came too late"),
     "approval_cancelled": ProblemType(409, "The run ended before the decision"),
-    "cursor_ahead": ProblemType(409, "The cursor is past the latest revision"),
+    "cursor_ahead": ProblemType(409, "The cursor is past the latest event or revision"),
     "delivery_limit": ProblemType(409, "The logical turn holds 50 deliveries"),
     "logical_turn_unavailable": ProblemType(409, "The logical turn cannot be continued"),
     "run_ended": ProblemType(409, "The run has ended"),

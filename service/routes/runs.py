@@ -43,7 +43,7 @@ def show() -> Response:
         path=("run_id",),
         query=EventsQuery,
         replies={200: either(EventsReply, NDJSON, SSE)},
-        problems=("not_found", "not_acceptable", "too_many_streams"),
+        problems=("not_found", "not_acceptable", "cursor_ahead", "too_many_streams"),
     ),
 )
 def events() -> Response:
@@ -54,13 +54,15 @@ def events() -> Response:
     after, follow = last_event_id(query.after), query.follow == "1"
     door = current_door()
     place = _place(door, principal)
+    if form == JSON and follow:
+        raise InvalidRequest(f"follow: needs Accept: {NDJSON} or {SSE}")
+    # What is unknown, away or not there yet is told before a stream begins; nothing must be skipped in silence.
+    page = get_journal(door, place, after)
+    if after > page.length:
+        raise Refused(f"the journal has {page.length} events", code="cursor_ahead")
     if form == JSON:
-        if follow:
-            raise InvalidRequest(f"follow: needs Accept: {NDJSON} or {SSE}")
-        page = get_journal(door, place, after)
         shown = [event_object(place.run_id, event) for event in page.events]
         return json_response({"events": shown, "next": after + len(shown)})
-    get_journal(door, place, after)  # what is unknown or away is told before the stream begins
     closing = "done" if form == NDJSON else "run_completed"
     frames = journal_frames(door, place, after, follow=follow, closing=closing)
     return stream_response(form, frames, door.slots.take())
