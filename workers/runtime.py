@@ -205,6 +205,7 @@ class WorkerRuntime:
     async def _drain(self, shared: Shared, claiming: asyncio.Task[None]) -> None:
         """Warm stop: let calls finish, then cancel what is left, settle, and give every session back (C-34, C-55)."""
         shared.stopping.set()
+        log.info("stopping")
         if self._claimer is not None:
             self._claimer.stop()
         # What a claim on its way brings is ours already, with its first call begun.

@@ -191,7 +191,7 @@ def test_only_the_configured_numbers_confirm(reply: object, replicas: int, confi
     assert (check_aof(reply, 1, replicas) is None) is confirmed
 
 
-@pytest.mark.proves("C-25")
+@pytest.mark.proves("C-20", "C-25")
 def test_a_write_that_no_replica_has_is_not_told_as_done(valkey: ValkeyProcess, store: SyncStore) -> None:
     # As if the replica had gone after the last look at the settings.
     store.settings = replace(store.settings, redis=RedisConfig(url=valkey.url, shards=SHARDS, aof_replicas=1))

@@ -60,6 +60,7 @@ def test_what_a_claim_brings_during_a_stop_is_worked_off(valkey: ValkeyProcess, 
             direct.admit("session", "d1", [("pay", {"id": 1}), ("pay", {"id": 2})])
         assert answer.arrived.wait(10)
         worker.send_signal(signal.SIGTERM)
+        wait_until(lambda: '"stopping"' in stack.logs(), 10, "the stop to begin")
         answer.release()
         assert worker.wait(20) == 0
         # The first was begun by the claim and is carried out; the second goes to somebody else.

@@ -22,7 +22,10 @@ class Break(NamedTuple):
 RULES = (
     "C-01", "C-02", "C-03", "C-04",
     "C-10", "C-11", "C-12", "C-13",
+    "C-20", "C-21", "C-22", "C-23", "C-24", "C-25", "C-26", "C-27",
+    "C-30", "C-31", "C-32", "C-33", "C-34",
     "C-40", "C-41", "C-42", "C-43", "C-44",
+    "C-53", "C-55", "C-56",
     "C-60", "C-61", "C-62", "C-63", "C-64",
     "C-70", "C-71",
     "C-80", "C-81", "C-82", "C-83", "C-84",
@@ -37,5 +40,6 @@ def all_breaks() -> tuple[Break, ...]:
     from tests.mutants.code import CODE
     from tests.mutants.retention import RETENTION
     from tests.mutants.scripts import SCRIPTS
+    from tests.mutants.workers import WORKERS
 
-    return tuple(sorted((*SCRIPTS, *RETENTION, *CODE), key=lambda one: (int(one.rule[2:]), one.path)))
+    return tuple(sorted((*SCRIPTS, *RETENTION, *CODE, *WORKERS), key=lambda one: (int(one.rule[2:]), one.path)))
