@@ -11,6 +11,7 @@ import pytest
 
 from ledger import approvals, history, runs
 from ledger.admission import Admitted, admit_delivery
+from ledger.erasure import erase_session
 from ledger.errors import Refused
 from ledger.identity import delivery_identity
 from tests.support.interleaving import Order, Prepared, Worker, emptied, orders, some
@@ -66,7 +67,7 @@ def _step(tenant: Tenant) -> Callable[[], None]:
     return step
 
 
-@pytest.mark.proves("C-42", "C-60", "C-63")
+@pytest.mark.proves("C-42", "C-60", "C-63", "C-82", "C-84")
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_they_never_meet(nothing: Prepared, order: Order) -> None:
     ledger = nothing.again()
@@ -94,6 +95,14 @@ def test_they_never_meet(nothing: Prepared, order: Order) -> None:
         streamed = [row for row in ledger.outcomes() if row["tenant"] == tenant.name]
         assert {row["logical_turn_id"] for row in streamed} == {turn.logical_turn_id for turn in session.turns}
         _sees_nothing(ledger, tenant.name, other)
+
+    # What one of them erases is not retired for the other.
+    assert ledger.run(erase_session(both[0].name, "s1", 60_000, SHARDS))
+    with pytest.raises(Refused, match="retired"):
+        both[0].deliver()
+    both[1].deliver()
+    assert ledger.session("s1", both[0].name) is None
+    assert ledger.session("s1", both[1].name) is not None
     ledger.close()
 
 
