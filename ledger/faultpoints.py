@@ -68,7 +68,8 @@ def _act(fault: _Fault) -> None:
         case ("kill", _, _):
             os.kill(os.getpid(), signal.SIGKILL)
         case ("stop", _, _):
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread: sent to the process, it would stop another one first, and this one a little later.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case ("raise", _, _):
             raise InjectedFault(fault.name)
         case ("sleep", _, milliseconds):

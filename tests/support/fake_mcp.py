@@ -11,6 +11,7 @@ fsynced before the answer, so a test counts what really happened. Settings are o
     die_on_probe   exit when the first request is not initialize
     http           serve Streamable HTTP on 127.0.0.1; prints the port
     child          start a child that ignores everything and inherits the pipes
+    gate           answer nothing before this file exists
 """
 
 from __future__ import annotations
@@ -224,6 +225,8 @@ def on_cancel(message: Message, calls: dict[Any, Message]) -> None:
 def serve_stdio() -> None:
     calls: dict[Any, Message] = {}
     for raw in sys.stdin.buffer:
+        while not os.path.exists(SETTINGS.get("gate", SETTINGS["log"])):
+            time.sleep(0.01)
         text = raw.decode()
         message = json.loads(text)
         note("received", method=message.get("method"))

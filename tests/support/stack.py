@@ -168,7 +168,7 @@ class Stack:
         self.front_doors: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.ports: list[int] = []
-        self._env = {
+        self.env = {
             **os.environ,
             "DASHBOARDS_FILE": str(self.effects_file),
             "EFFECTS_FILE": str(self.effects_file),
@@ -248,7 +248,7 @@ class Stack:
     def _start(self, name: str, arguments: list[str], store_url: str | None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "ledger.cli", *arguments, "--config", str(self.config)]
         command += ["--data", str(self.directory / "data")]
-        env = {**self._env, "MUTATION_LEDGER__REDIS__URL": store_url or self.store_url}
+        env = {**self.env, "MUTATION_LEDGER__REDIS__URL": store_url or self.store_url}
         with (self.directory / f"{name}.log").open("wb") as log:
             return subprocess.Popen(command_line(command), env=env, stdout=log, stderr=log)
 
