@@ -276,6 +276,20 @@ def test_the_session_clock_stands_still_while_a_person_is_asked(ledger: Ledger) 
     assert work.deadline == decided_at + 500
 
 
+@pytest.mark.proves("C-51")
+def test_the_session_clock_stands_still_between_two_calls_too(ledger: Ledger) -> None:
+    run = ledger.admit([proposed(1), proposed(2, level="approve")], limits={"session_ms": 2_000}).run
+    work, token = ledger.begin_first()
+    ledger.outlast(20)
+    ledger.settle(work, token, next_step=2)
+    parked = ledger.journal(run)
+    ledger.outlast(100)
+    ledger.approve_all(run)
+    decided_at = ledger.journal(run)[-1].at
+    second, _ = ledger.begin_first()
+    assert second.deadline == decided_at + 2_000 - (parked[-1].at - parked[0].at)
+
+
 @pytest.mark.proves("C-52")
 def test_a_human_approval_of_an_eligible_call_gives_a_fresh_allowance(ledger: Ledger) -> None:
     budget = replace(POLICY, execution_ms=120_000)
@@ -437,6 +451,7 @@ class TestReprotected:
         assert why(ledger.begin(claimed.sid, claimed.token, 1, reprotected=answer)) == "released"
         assert ledger.statuses(run) == ["waiting_for_approval"]
         assert ledger.approval(answer.approval_id).level == "confirm"
+        assert not ledger.raw.exists(key(f"approval:{run.calls[0].approval_id}"))
 
     @pytest.mark.proves("C-05", "C-43")
     @pytest.mark.parametrize("call", [proposed(1, level="approve", rule="small"), proposed(1, level="approve")])

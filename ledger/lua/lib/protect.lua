@@ -12,14 +12,8 @@ end
 local function ask_now(S, R, q, call)
   local pp = q.pp
   local expires = math.min(R.now + pp.to, R.meta.ce)
-  if call.ap then
-    local key = K.approval(call.ap)
-    local before = unpack_record(redis.call('HGET', key, 'a') or nil)
-    if before then
-      before.vo = true
-      redis.call('HSET', key, 'a', pack(before))
-    end
-  end
+  -- The weaker answer pays for nothing any more; nothing would find it to delete it later.
+  if call.ap then redis.call('DEL', K.approval(call.ap)) end
   call.lv, call.hd = pp.lv, nil
   ask_person(S, R, pp.i, q.ap, expires)
 end
