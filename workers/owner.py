@@ -30,6 +30,7 @@ from ledger.ids import new_id
 from ledger.policy import stricter
 from ledger.states import MutationStatus
 from ledger.store import ScriptCall
+from workers.alarms import late_report
 from workers.following import POLICY_STALE
 from workers.handlers.session import SessionHandlers
 from workers.retrying import NOT_NOW, confirmed, landed
@@ -79,6 +80,7 @@ class SessionOwner:
     _entered: int = 0
     _mutations: int = 0
     _since: float = field(default_factory=time.monotonic)
+    _sending: bool = False
     _handlers: SessionHandlers | None = None
     _offer: HandlerOffer = field(default=HandlerOffer(0, 0))
 
@@ -122,10 +124,15 @@ class SessionOwner:
             self._handlers.heard(news)
 
     def lose(self) -> None:
-        """Another owner has the session: nothing more is sent, and no handler goes on (C-32)."""
+        """A renewal says that the session is not ours: nothing more is sent, and no handler goes on (C-32)."""
         self.lost = True
-        if self._handlers is not None:
+        if self._handlers is None:
+            return
+        if self._sending:
             self._handlers.leave()
+        else:
+            # What is being asked for may have given it up just now; its answer says why the handlers stop.
+            self._handlers.wake.set()
 
     def stop_waiting(self) -> None:
         """The worker stops: nothing here waits for a person any longer (C-34)."""
@@ -163,11 +170,14 @@ class SessionOwner:
         as_asked = self._handlers is None or self._handlers.begun(begun, deadline)
         if not (as_asked and _as_approved(begun)):
             return ToolReply(Verdict.NOT_EXECUTED, ARGUMENTS_CHANGED)
+        self._sending = True
         try:
             return await self._dispatch(begun, deadline)
         except Exception as error:  # the router promises not to raise; if it does, nobody knows what was sent
             log.error("router_failed", error=type(error).__name__, run_id=begun.run_id, index=begun.index)
             return ToolReply(Verdict.OUTCOME_UNKNOWN)
+        finally:
+            self._sending = False
 
     async def _dispatch(self, begun: Begun, deadline: float) -> ToolReply:
         context = CallContext(
@@ -230,6 +240,8 @@ class SessionOwner:
             shared.handlers.places.settle(self._offer, [settled.work if settled else None])
             if self._handlers is not None:
                 self._handlers.settled(begun, reply, settled, settlement.refusal)
+        if settled.how == "kept":
+            late_report(begun, reply.verdict)
         reach("callback.done")
         if next_step is None:
             return Nothing("stopped"), asked_at
