@@ -113,6 +113,11 @@ def _plot(path: Path, figures: Sequence[Figure]) -> bool:
     axes.set_yticks(list(places), [f"{one.name}: {one.title}" for one in ratios], fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    ends = [*medians, *(one.goal.bound for one in ratios if one.goal is not None), 1.0]
+    axes.set_xlim(min(ends) / 1.5, max(ends) * 1.6)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+    axes.axvline(1.0, color="#999", linewidth=0.8, zorder=0)
     axes.set_xlabel("ours over theirs, median and range; the mark is the goal")
     picture.savefig(path, dpi=130)
     plt.close(picture)
