@@ -66,7 +66,7 @@ def test_cancelling_a_waiting_handler_cancels_its_request_and_stops_it(turns: Tu
     assert turns.cancel(run) == "cancelled"
     assert turns.read(run).status == "cancelled"
     assert turns.approval(asked).state == "cancelled"
-    wait_until(lambda: "stopped RunCancelled" in turns.words("d1"), 2, "the handler to hear of it")
+    wait_until(lambda: "stopped RunCancelled" in turns.words("d1"), 10, "the handler to hear of it")
     assert turns.cancel(run) == "cancelled"
     assert turns.effects() == []
     other = turns.deliver("d2", call("pay", id="c"))
@@ -94,7 +94,7 @@ def test_cancelling_a_call_in_flight_ends_the_run_when_it_is_settled(turns: Turn
     ended = turns.ended(run, 8)
     assert ended.status == "cancelled"
     assert [found.status.value for found in ended.calls] == ["outcome_unknown"]
-    wait_until(lambda: "stopped RunCancelled" in turns.words("d1"), 2, "the handler to hear of it")
+    wait_until(lambda: "stopped RunCancelled" in turns.words("d1"), 10, "the handler to hear of it")
     assert turns.effects() == ["a"]
 
 

@@ -231,3 +231,21 @@ def test_a_warm_stop_lets_a_handler_at_work_finish(turns: Turns, handler: str) -
     turns.stack.add_worker()
     assert turns.ended(later).status == "completed"
     assert turns.effects() == ["a", "c", "b", "d"]
+
+
+@pytest.mark.proves("C-32", "C-33")
+@pytest.mark.parametrize("handler", ["follow", "follow_blocking"])
+def test_a_worker_that_slept_past_its_lease_stops_its_handler_and_changes_nothing(turns: Turns, handler: str) -> None:
+    sleeper = turns.stack.add_worker()
+    run = turns.deliver("d1", call("approved_pay", id="a"), handler=handler)
+    asked = turns.asked(run)
+    sleeper.send_signal(signal.SIGSTOP)
+    turns.end_lease()
+    turns.stack.add_worker()
+    turns.started("d1", 2)
+    sleeper.send_signal(signal.SIGCONT)
+    wait_until(lambda: "stopped OwnerLost" in turns.words("d1"), 10, "the first handler to stop")
+    turns.decide(asked)
+    assert turns.ended(run).status == "completed"
+    assert turns.words("d1") == ["start", "start", "stopped OwnerLost", "end"]
+    assert turns.effects() == ["a"]

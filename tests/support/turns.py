@@ -192,8 +192,12 @@ class Turns:
         return sorted(field.decode() for field in self.store.command([["HKEYS", f"{prefix}:args:{sid}"]])[0])
 
     def power_cut(self, worker: subprocess.Popen[bytes]) -> None:
-        """Kills a worker; its lease of the story's session, long in a test so that no other ends, is over."""
+        """Kills a worker, and its lease of the story's session ends."""
         self.stack.kill(worker)
+        self.end_lease()
+
+    def end_lease(self) -> None:
+        """Ends the lease of the story's session; leases are long in these tests, so that no other ends by itself."""
         prefix, sid = self._place()
         self.store.command([["ZADD", f"{prefix}:owned", "XX", 1, sid]])
 

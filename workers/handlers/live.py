@@ -98,8 +98,6 @@ class LiveHandler:
         if self.stopped is None:
             self.stopped = why
             self.halted.set_result(None)
-        elif not lost:
-            return
         if lost or self.open is None or not self.open.in_flight:
             for work in self._calls:
                 work.cancel()
@@ -168,14 +166,11 @@ class LiveHandler:
         self.open = OpenCall(report.index, call, arguments, asyncio.get_running_loop().create_future(), asks)
         try:
             self._desk.opened(self)
-            result = await self.open.end
+            return await self.open.end
         finally:
             self.open, self._call_ends = None, 0.0
             self._clock_runs()
             self._desk.opened(self)
-        if isinstance(self.stopped, RunCancelled):
-            raise self.stopped
-        return result
 
     def _require_going(self) -> None:
         if self.stopped is not None:

@@ -280,7 +280,8 @@ class SessionHandlers:
             try:
                 seen = await confirmed(self.worker.store, script, within=float("inf"))
             except Refused:
-                self.leave()
+                # Given up or lost: the owner's next begin says which, and with it why the handlers stop.
+                self.wake.set()
                 return
             except LedgerError as error:
                 log.warning("look_failed", code=error.code)
