@@ -39,6 +39,7 @@ def test_a_ready_session_goes_to_one_claimer_and_its_first_call_begins(ledger: L
     assert ledger.status(work) is MutationStatus.EXECUTION_STARTED
     assert ledger.raw.zrange(key("owned"), 0, -1) == [sid_of("s1").encode()]
     assert ledger.raw.zcard(key("ready")) == 0
+    assert 0 < ledger.raw.pttl(key("claim:one")) <= POLICY.lease_ms
     assert [event.type for event in ledger.journal(run)] == ["run_started", "tool_execution_started"]
 
 

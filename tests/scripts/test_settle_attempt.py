@@ -129,14 +129,15 @@ def test_sent_again_after_another_owner_came_it_says_lost(ledger: Ledger) -> Non
     assert (again.how, why(again.work)) == ("repeated", "lost")
 
 
-@pytest.mark.proves("C-22")
-def test_a_first_settlement_cannot_be_changed_by_a_second(ledger: Ledger) -> None:
+@pytest.mark.proves("C-22", "C-10")
+@pytest.mark.parametrize("reported", [COMPLETED, FAILED, UNKNOWN, NOT_EXECUTED])
+def test_a_first_settlement_cannot_be_changed_by_a_second(ledger: Ledger, reported: MutationStatus) -> None:
     ledger.admit(plan(1))
     work, token = ledger.begin_first()
-    ledger.settle(work, token, FAILED)
-    for other in (COMPLETED, UNKNOWN, NOT_EXECUTED):
+    ledger.settle(work, token, reported)
+    for other in (COMPLETED, FAILED, UNKNOWN, NOT_EXECUTED):
         _, again = twice(ledger, report(work, token, other))
-        assert (again.how, ledger.status(work)) == ("repeated", FAILED)
+        assert (again.how, ledger.status(work)) == ("repeated", reported)
 
 
 @pytest.mark.proves("C-30")
