@@ -7,7 +7,7 @@ tools and the async store share them. `verify` does all of it over a sync client
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -132,6 +132,12 @@ def require(facts: StoreFacts, settings: RedisConfig) -> Report:
     if error is not None and not settings.allow_ephemeral:
         raise error
     return report
+
+
+def worst(reports: Iterable[Report | None]) -> Report | None:
+    """Of several servers' reports the one that promises least; None if there is none."""
+    order = list(Verdict)
+    return max((report for report in reports if report), key=lambda report: order.index(report.verdict), default=None)
 
 
 def plain_client(url: str, *, timeout: float = 5.0) -> redis.Redis:

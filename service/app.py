@@ -89,7 +89,7 @@ def _front_door(config: Config, store: SyncStore | None, waker: Waker | None, da
         plugins=plugins,
         tokens=TokenBook.load(config, data_dir),
         proposer=Proposer(config, plugins, admission_limits(config, plugins.policy, load_key(config, data_dir))),
-        hub=Hub(url, config.redis.shards),
+        hub=Hub(store.settings),
         metrics=metrics,
         slots=StreamSlots(config.service.max_streams, metrics.open_streams.set),
         rates=RateLimits(url, config.service.rate_limit_per_second),

@@ -7,16 +7,20 @@ every second. So a lost hint costs at most a second, and nothing is ever told th
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import structlog
 from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
 
+from ledger.errors import StoreError
 from ledger.run_hints import RunHints
+from ledger.store import StoreSettings
+from ledger.store.dialing import place, plain_redis
+from ledger.store.placement import Node
 
 log = structlog.get_logger(__name__)
 
@@ -32,9 +36,9 @@ class Hub:
     The subscriber starts with the first waiter, so that it lives in the process that serves, after any fork.
     """
 
-    def __init__(self, url: str, shards: int) -> None:
-        self._url = url
-        self._channels = [f"ml:{{{shard:02x}}}:journal-signal" for shard in range(shards)]
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._channels = [f"ml:{{{shard:02x}}}:journal-signal" for shard in range(settings.redis.shards)]
         self._runs = RunHints(threading.Event)
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -73,30 +77,51 @@ class Hub:
     def _listen(self) -> None:
         backoff = MIN_BACKOFF
         while not self._closed.is_set():
-            client: Any = self._client()
+            began = time.monotonic()
             try:
-                with client, client.pubsub(ignore_subscribe_messages=True) as channel:
-                    channel.ssubscribe(*self._channels)
-                    backoff = MIN_BACKOFF
-                    self._runs.all_again()
-                    self._deliver(channel)
-            except (RedisError, OSError) as error:
-                log.warning("journal_signals_lost", error=type(error).__name__, retry_in=backoff)
-                self._closed.wait(backoff)
-                backoff = min(backoff * 2, MAX_BACKOFF)
+                self._follow_all()
+            except StoreError as error:
+                log.warning("journal_signals_lost", code=error.code)
+            backoff = MIN_BACKOFF if time.monotonic() - began > MAX_BACKOFF else min(backoff * 2, MAX_BACKOFF)
+            self._closed.wait(backoff)
 
-    def _deliver(self, channel: Any) -> None:
-        while not self._closed.is_set():
+    def _follow_all(self) -> None:
+        """Follows every server that holds shards, until one is lost or the hub is closed. Raises StoreError."""
+        (first, *others) = place(self._settings).shards_by_node(len(self._channels)).items()
+        lost = threading.Event()
+        threads = [threading.Thread(target=self._follow, args=(*one, lost), daemon=True) for one in others]
+        for thread in threads:
+            thread.start()
+        self._follow(*first, lost)
+        for thread in threads:
+            thread.join()
+
+    def _follow(self, node: Node | None, shards: Sequence[int], lost: threading.Event) -> None:
+        client: Any = self._client(node)
+        try:
+            with client, client.pubsub(ignore_subscribe_messages=True) as channel:
+                # One by one, because channels of two slots in one command are refused on a cluster.
+                for shard in shards:
+                    channel.ssubscribe(self._channels[shard])
+                self._runs.all_again()
+                self._deliver(channel, lost)
+        except (RedisError, OSError) as error:
+            log.warning("journal_signals_lost", error=type(error).__name__)
+        finally:
+            lost.set()
+
+    def _deliver(self, channel: Any, lost: threading.Event) -> None:
+        while not (self._closed.is_set() or lost.is_set()):
             message = channel.get_message(timeout=POLL_SECONDS)
             if message is None or message["type"] != "smessage":
                 continue
             self._runs.heard(message["data"])
 
-    def _client(self) -> Redis:
+    def _client(self, node: Node | None) -> Redis:
         # No retries: a reconnect must come back here, because hints were missed meanwhile.
-        return Redis.from_url(
-            self._url,
-            retry=Retry(NoBackoff(), 0),
+        return plain_redis(
+            self._settings,
+            node,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=CONNECT_SECONDS,
             socket_keepalive=True,

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from ledger.adapters.rq_wake import RqWaker
 from ledger.config import Config
+from ledger.errors import StoreError
 from ledger.plugins import load_plugins
 from workers import jobs
 from workers.rq_worker import DrainWorker, StopRequested, interrupt_main_thread, make_worker, on_signals
@@ -90,7 +91,7 @@ def _serve_jobs(url: str, runtime: WorkerRuntime, stop: _Stop) -> None:
         except StopRequested:
             # The signal came while RQ was starting or tidying up.
             log.info("rq_interrupted")
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, StoreError) as error:
             log.warning("rq_lost", error=type(error).__name__)
         if not stop.asked and runtime.alive:
             time.sleep(RQ_RETRY_SECONDS)

@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from ledger.erasure import RetentionReply, clear_dirty, sweep_retention
 from ledger.errors import LedgerError
@@ -59,16 +55,14 @@ class Retention:
     async def _rewrite(self, dirty: dict[int, int]) -> None:
         """One rewrite covers all erasures before it; at most one per interval, whoever asks (C-84)."""
         store = self._shared.store
-        client = Redis.from_url(store.settings.url, retry=Retry(NoBackoff(), 0), socket_timeout=5.0)
+        every_ms = int(self._shared.settings.rewrite_every * 1000)
         try:
-            async with client:
-                every_ms = int(self._shared.settings.rewrite_every * 1000)
-                if not await client.set(REWRITE_KEY, "1", nx=True, px=every_ms):
-                    return
-                await client.bgrewriteaof()
+            if not await store.command("SET", REWRITE_KEY, "1", "NX", "PX", every_ms):
+                return
+            await store.each_server("BGREWRITEAOF")
             for shard, mark in dirty.items():
                 await store.run(clear_dirty(shard, mark))
-        except (RedisError, OSError, LedgerError) as error:
-            log.warning("rewrite_failed", error=type(error).__name__)
+        except LedgerError as error:
+            log.warning("rewrite_failed", code=error.code)
             return
         log.info("aof_rewrite_begun", shards=len(dirty))

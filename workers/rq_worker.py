@@ -15,14 +15,12 @@ from typing import Any
 
 os.environ.setdefault("RQ_KEY_PREFIX", "{rq}")  # one slot, so that RQ works on a cluster; must precede `import rq`
 
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 from rq import Queue, SimpleWorker
 from rq.exceptions import StopRequested
 from rq.serializers import JSONSerializer
 
-QUEUE = "drain"
+from ledger.adapters.rq_wake import QUEUE, RQ_KEY
+from ledger.store.dialing import redis_of_key
 
 
 class DrainWorker(SimpleWorker):
@@ -57,8 +55,11 @@ class DrainWorker(SimpleWorker):
 
 
 def make_worker(url: str) -> DrainWorker:
-    """A worker on the `drain` queue of the store at `url`; RQ sets its own socket timeout above its block time."""
-    connection = Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=2.0)
+    """A worker on the `drain` queue of the store at `url`; RQ sets its own socket timeout above its block time.
+
+    Raises StoreUnavailable when nobody knows which server holds RQ's keys.
+    """
+    connection = redis_of_key(url, RQ_KEY, socket_connect_timeout=2.0)
     queue = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
     return DrainWorker([queue], connection=connection, serializer=JSONSerializer, log_job_description=False)
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -145,8 +146,7 @@ class WorkerRuntime:
         self._claimer = Claimer(shared, lambda *claim: self._take(shared, *claim), lambda: gate.active() - gate.parked)
         gate.place_freed = self._claimer.place_freed
         signals = SignalListener(
-            store.settings.url,
-            self._config.redis.shards,
+            replace(store.settings, client_name="mutation-ledger-signals"),
             ready=self._claimer.hint,
             news=leases.news,
             reconnected=leases.ask_all,

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from ledger.consumer.steps import Address, Command
 from ledger.errors import StoreUnavailable
+from ledger.store.dialing import place, place_async
 from ledger.store.settings import StoreSettings
 
 # What a server may take beyond the time that it was asked to block.
@@ -24,11 +25,9 @@ def connection_kwargs(settings: StoreSettings, node: Address | None, block_secon
 
     Raises ConfigError if the URL cannot be used.
     """
-    kwargs = settings.connection_kwargs()
+    kwargs = settings.connection_kwargs(node and (node[0] or settings.connection_kwargs()["host"], node[1]))
     # The shape of replies differs by protocol, and this one's is the same on every server.
     kwargs.update(socket_timeout=block_seconds + MARGIN_SECONDS, protocol=2)
-    if node is not None:
-        kwargs.update(host=node[0] or kwargs.get("host"), port=node[1])
     return kwargs
 
 
@@ -36,15 +35,18 @@ class SyncLink:
     """One connection for a thread."""
 
     def __init__(self, settings: StoreSettings, node: Address | None, block_seconds: float) -> None:
-        self._kwargs = connection_kwargs(settings, node, block_seconds)
-        self._tls = settings.url.startswith("rediss")
+        self._settings = settings
+        self._node = node
+        self._block_seconds = block_seconds
         self._connection: Any = None
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Sends all commands in one write; replies in order, error replies among them. Raises StoreUnavailable."""
         try:
             if self._connection is None:
-                self._connection = _kind(sync, self._kwargs, self._tls)(**self._kwargs)
+                node = self._node or place(self._settings).of_shard(0)
+                kwargs = connection_kwargs(self._settings, node, self._block_seconds)
+                self._connection = self._settings.connection_class(sync)(**kwargs)
                 self._connection.connect()
             self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
             return [self._reply() for _ in commands]
@@ -73,17 +75,20 @@ class AsyncLink:
     """The same for an event loop."""
 
     def __init__(self, settings: StoreSettings, node: Address | None, block_seconds: float) -> None:
-        self._kwargs = connection_kwargs(settings, node, block_seconds)
-        self._tls = settings.url.startswith("rediss")
+        self._settings = settings
+        self._node = node
+        self._block_seconds = block_seconds
         self._connection: Any = None
 
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """As `SyncLink.exchange`."""
         try:
             if self._connection is None:
-                self._connection = _kind(aio, self._kwargs, self._tls)(**self._kwargs)
+                node = self._node or (await place_async(self._settings)).of_shard(0)
+                kwargs = connection_kwargs(self._settings, node, self._block_seconds)
+                self._connection = self._settings.connection_class(aio)(**kwargs)
                 await self._connection.connect()
-            async with asyncio.timeout(self._kwargs["socket_timeout"]):
+            async with asyncio.timeout(self._block_seconds + MARGIN_SECONDS):
                 packed = self._connection.pack_commands(commands)
                 await self._connection.send_packed_command(packed, check_health=False)
                 return [await self._reply() for _ in commands]
@@ -107,12 +112,6 @@ class AsyncLink:
             )
         except ResponseError as error:
             return error
-
-
-def _kind(module: Any, kwargs: dict[str, Any], tls: bool) -> Any:
-    if "path" in kwargs:
-        return module.UnixDomainSocketConnection
-    return module.SSLConnection if tls else module.Connection
 
 
 def _unavailable(error: Exception) -> StoreUnavailable:

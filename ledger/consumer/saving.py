@@ -10,8 +10,10 @@ from pathlib import Path
 import redis
 
 from ledger.consumer.cursors import Cursors
-from ledger.durability import plain_client
 from ledger.errors import ConfigError, StoreUnavailable
+from ledger.store.dialing import redis_of_key
+
+SECONDS = 5.0
 
 
 class FileCursorStore:
@@ -62,26 +64,37 @@ class RedisCursorStore:
 
     def __init__(self, url: str, name: str) -> None:
         self.key = f"ml-consumer:{name}"
-        self._client = plain_client(url)
+        self._url = url
+        self._client: redis.Redis | None = None
 
     def load(self) -> Cursors | None:
         """Raises StoreUnavailable, or ConfigError if the key holds something else."""
         try:
-            kept = self._client.get(self.key)
+            kept = self._opened().get(self.key)
         except redis.RedisError as error:
+            self.close()
             raise _unavailable(error, sent=False) from None
         return Cursors.from_json(kept.decode(errors="replace")) if isinstance(kept, bytes) else None
 
     def save(self, cursors: Cursors) -> None:
         """Raises StoreUnavailable; saving again is harmless."""
         try:
-            self._client.set(self.key, cursors.to_json())
+            self._opened().set(self.key, cursors.to_json())
         except redis.RedisError as error:
+            self.close()
             raise _unavailable(error, sent=True) from None
 
     def close(self) -> None:
-        """Closes its connection."""
-        self._client.close()
+        """Closes its connection; the next use makes another, to wherever the key is then."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _opened(self) -> redis.Redis:
+        if self._client is None:
+            limits = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS}
+            self._client = redis_of_key(self._url, self.key, **limits)
+        return self._client
 
 
 class CallableCursorStore:

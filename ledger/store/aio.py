@@ -1,80 +1,66 @@
-"""The store for one event loop: calls of a tick share one write, one fsync and one WAITAOF."""
+"""The store for one event loop: every call goes to the lanes of the server that holds its shard."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from redis.exceptions import ResponseError
+from redis.exceptions import AskError, ResponseError
 
-from ledger.durability import Report
-from ledger.errors import StoreUnavailable, Unconfirmed
+from ledger.durability import Report, worst
+from ledger.errors import StoreError, StoreUnavailable, StoreWentBack
 from ledger.store.call import ScriptCall
-from ledger.store.lane import Acquaintance, Lane
-from ledger.store.replies import Command
+from ledger.store.dialing import place_async
+from ledger.store.lanes import Lanes, Waiting
+from ledger.store.opening import adopt_all, adopt_first, init_command
+from ledger.store.placement import Kind, Node, Placement
 from ledger.store.settings import StoreSettings
-from ledger.store.sync import ADOPTIONS_MAX
+from ledger.store.sync import ADOPTIONS_MAX, MOVES_MAX
 from ledger.store.view import LedgerView
-from ledger.store.wire import StoreChanged, check_aof, is_missing_script, translate
-from ledger.tasks import end_tasks
+from ledger.store.wire import StoreChanged, translate
 
 T = TypeVar("T")
 LANES = 4
-MAX_BATCH = 256
-SMALL_BATCH = 16
-"""Fewer calls are not split over lanes: they had better share one fsync."""
-
-
-class _Waiting:
-    """A call on its way: what was sent for it and who waits for the answer."""
-
-    __slots__ = ("call", "future", "store_id")
-
-    def __init__(self, call: ScriptCall[Any], future: asyncio.Future[Any]) -> None:
-        self.call = call
-        self.future = future
-        self.store_id = b""
 
 
 class AsyncStore:
-    """Runs script calls of one event loop in batches, each on one of a few pinned connections.
-
-    While the store works on one batch, this process reads the answers of another and the next one gathers, so that
-    neither waits for the other. Nothing is ever sent twice by this class.
-    """
+    """Runs script calls of one event loop in batches, on a few pinned connections a server."""
 
     def __init__(self, settings: StoreSettings, *, lanes: int = LANES) -> None:
         self.settings = settings
         self.view = LedgerView(settings.redis.shards)
-        self._known = Acquaintance(settings, self.view)
-        self._lanes = [Lane(self._known) for _ in range(lanes)]
-        self._idle: list[asyncio.Event] = []
-        self._roused = False
-        self._queue: deque[_Waiting] = deque()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._kind = settings.address.kind
+        self._count = lanes
+        self._placement: Placement | None = None
+        self._servers: dict[Node | None, Lanes] = {}
+        self._serving: list[Lanes] = []
+        self._placing = asyncio.Lock()
+        self._agreed = False
         self._closed = False
 
     @property
     def report(self) -> Report | None:
-        """What the store's settings were found to promise, None before the first look."""
-        return self._known.report
+        """What the servers' settings were found to promise, the worst of them; None before the first look."""
+        return worst(server.report for server in self._servers.values())
+
+    @property
+    def queued(self) -> int:
+        """Calls that were not sent yet."""
+        return sum(server.queued for server in self._servers.values())
 
     async def open(self) -> None:
         """Verifies the store and agrees on its id; raises as `SyncStore.open`."""
-        await self._lanes[0].ready()
-        if not self._tasks:
-            self._tasks = [asyncio.create_task(self._serve(lane), name="store-lane") for lane in self._lanes]
+        await self._place()
+        if not self._agreed:
+            await self._agree()
+            self._agreed = True
 
     async def close(self) -> None:
         """Ends the lanes; calls still waiting fail as unavailable."""
         self._closed = True
-        await end_tasks(self._tasks)
-        self._tasks = []
-        _fail(self._take(len(self._queue)), StoreUnavailable("the store client was closed", sent=False))
-        for lane in self._lanes:
-            await lane.drop()
+        for server in self._servers.values():
+            await server.close()
 
     async def run(self, call: ScriptCall[T]) -> T:
         """Runs one call; what it wrote is confirmed on disk before the answer. Raises as `SyncStore.run`.
@@ -83,99 +69,93 @@ class AsyncStore:
         """
         for _ in range(ADOPTIONS_MAX):
             try:
-                return await self._submit(call)
+                return await self._routed(call)
             except StoreChanged as changed:
                 self.view.adopt(call.shard, changed.store_id)
         raise StoreUnavailable("the store keeps changing its id", sent=False)
 
-    def _submit(self, call: ScriptCall[T]) -> asyncio.Future[T]:
+    async def command(self, *words: bytes | str | int, shard: int = 0) -> Any:
+        """Runs one plain command on the server of a shard; for set-up and tools, not for ledger writes.
+
+        Raises what `SyncStore.command` raises.
+        """
+        placement = self._placement or await self._place()
+        return _checked(await self._servers[placement.of_shard(shard)].once([words]))[0]
+
+    async def each_server(self, *command: str) -> None:
+        """Runs one plain command on every server that holds shards; raises as `SyncStore.command`."""
+        placement = self._placement or await self._place()
+        for node in placement.shards_by_node(self.settings.redis.shards):
+            _checked(await self._servers[node].once([command]))
+
+    async def _routed(self, call: ScriptCall[T]) -> T:
+        for _ in range(MOVES_MAX):
+            # No step of the loop lies between here and the queue on the usual path, so calls of a tick stay together.
+            serving = self._serving
+            if not serving:
+                await self._place()
+                serving = self._serving
+            try:
+                return await self._submit(serving[call.shard], call)
+            except AskError:
+                # The shard lives elsewhere; the server did nothing, so this is no second send of a write (C-22).
+                self._forget()
+            except StoreWentBack:
+                raise
+            except StoreError:
+                # Perhaps another server has taken over.
+                if self._kind is not Kind.SERVER:
+                    self._forget()
+                raise
+        raise StoreUnavailable("the shard is moving to another server", sent=False)
+
+    def _submit(self, server: Lanes, call: ScriptCall[T]) -> asyncio.Future[T]:
         if self._closed:
             raise StoreUnavailable("the store client was closed", sent=False)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._put(_Waiting(call, future))
+        server.put(Waiting(call, future))
         return future
 
-    def _put(self, waiting: _Waiting) -> None:
-        self._queue.append(waiting)
-        self._rouse()
+    def _forget(self) -> None:
+        self._placement, self._serving = None, []
 
-    def _rouse(self) -> None:
-        # One at a time: a lane leaves the share of the others and rouses the next.
-        if self._idle and not self._roused:
-            self._roused = True
-            self._idle.pop().set()
+    async def _place(self) -> Placement:
+        """Finds the servers and opens their lanes; who comes meanwhile waits for the same look."""
+        async with self._placing:
+            if self._placement is not None and self._serving:
+                return self._placement
+            if self._closed:
+                raise StoreUnavailable("the store client was closed", sent=False)
+            known = [node for node in self._servers if node is not None]
+            placement = await place_async(self.settings, known)
+            shards = placement.shards_by_node(self.settings.redis.shards)
+            for node in shards:
+                await self._opened(node)
+            self._serving = [self._servers[placement.of_shard(shard)] for shard in range(self.settings.redis.shards)]
+            self._placement = placement
+            return placement
 
-    def _take(self, most: int) -> list[_Waiting]:
-        return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
+    async def _opened(self, node: Node | None) -> None:
+        server = self._servers.get(node)
+        if server is None:
+            server = Lanes(lambda: self.settings, self.view, node, self._count)
+        await server.open()
+        self._servers[node] = server
 
-    def _share(self) -> list[_Waiting]:
-        """This lane's part of the queue; lanes that are idle get theirs."""
-        waiting = len(self._queue)
-        if waiting <= SMALL_BATCH:
-            return self._take(waiting)
-        return self._take(min(MAX_BATCH, max(SMALL_BATCH, -(-waiting // (len(self._idle) + 1)))))
+    async def _agree(self) -> None:
+        placement = await self._place()
+        first = self._servers[placement.of_shard(0)]
+        adopt_first(self.view, _checked(await first.once([init_command(self.view, 0)]))[0], self.settings.redis)
+        replies: dict[int, Any] = {}
+        for node, shards in placement.shards_by_node(self.settings.redis.shards).items():
+            commands = [init_command(self.view, shard) for shard in shards]
+            found = _checked(await self._servers[node].once(commands))
+            replies.update(zip(shards, found, strict=True))
+        adopt_all(self.view, [replies[shard] for shard in sorted(replies)])
 
-    async def _serve(self, lane: Lane) -> None:
-        roused = asyncio.Event()
-        while True:
-            if not self._queue:
-                roused.clear()
-                self._idle.append(roused)
-                await roused.wait()
-                self._roused = False
-            batch = self._share()
-            if self._queue:
-                self._rouse()
-            try:
-                await self._send(lane, batch)
-            except asyncio.CancelledError:
-                _fail(batch, Unconfirmed("the store client was closed", sent=True))
-                raise
-            except Exception as error:  # handed to every caller of the batch, never swallowed
-                _fail(batch, error)
 
-    async def _send(self, lane: Lane, batch: Sequence[_Waiting]) -> None:
-        live = [waiting for waiting in batch if not waiting.future.cancelled()]
-        if not live:
-            return
-        await lane.ready()
-        await lane.load([waiting.call.script for waiting in live])
-        for waiting in live:
-            waiting.store_id = self.view.ids[waiting.call.shard]
-        commands: list[Command] = [self.view.arguments(waiting.call) for waiting in live]
-        if self.settings.waits_aof:
-            commands.append(self.settings.aof_command())
-        replies = await lane.exchange(commands)
-        unconfirmed = None
-        if self.settings.waits_aof:
-            unconfirmed = check_aof(replies[-1], self.settings.redis.aof_local, self.settings.redis.aof_replicas)
-        for waiting, reply in zip(live, replies, strict=False):
-            if not waiting.future.done():
-                self._answer(lane, waiting, reply, unconfirmed)
-
-    def _answer(self, lane: Lane, waiting: _Waiting, reply: Any, unconfirmed: StoreUnavailable | None) -> None:
-        future, call = waiting.future, waiting.call
+def _checked(replies: Sequence[Any]) -> Sequence[Any]:
+    for reply in replies:
         if isinstance(reply, ResponseError):
-            if is_missing_script(reply):
-                # Somebody flushed the script cache: nothing ran, so this is not a second send of a write.
-                lane.forget(call.script)
-                self._put(waiting)
-            else:
-                future.set_exception(translate(reply))
-            return
-        n = reply[0]
-        if n >= 0:
-            if unconfirmed is not None:
-                future.set_exception(unconfirmed)
-                return
-            self.view.confirmed(call.shard, n, waiting.store_id)
-        try:
-            future.set_result(call.decode(reply))
-        except Exception as error:  # a reply that cannot be read fails its own caller only
-            future.set_exception(error)
-
-
-def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
-    for waiting in batch:
-        if not waiting.future.done():
-            waiting.future.set_exception(error)
+            raise translate(reply)
+    return replies

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
 
 from ledger.errors import StoreError
-from ledger.store.lane import open_connection
+from ledger.store.dialing import dial_async, place_async
+from ledger.store.placement import Node
 from ledger.store.replies import ReplyStream
 from ledger.store.settings import StoreSettings
 from ledger.tasks import end_tasks
@@ -17,10 +20,11 @@ from ledger.tasks import end_tasks
 log = structlog.get_logger(__name__)
 
 RECONNECT_SECONDS = 0.5
+SILENCE_SECONDS = 5.0
 
 
 class HintListener:
-    """One connection subscribed to `channels`; `reconnected` is called whenever hints may have been missed."""
+    """One connection a server, subscribed to `channels`; `reconnected` is called when hints may have been missed."""
 
     def __init__(
         self,
@@ -57,16 +61,54 @@ class HintListener:
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _listen(self) -> None:
-        connection = await open_connection(self._settings)
+        """Returns, or raises, when the connection to any of the servers is lost."""
+        placement = await place_async(self._settings)
+        by_node: dict[Node | None, list[str]] = {}
+        for channel in self._channels:
+            by_node.setdefault(placement.of_key(channel), []).append(channel)
+        tasks = [asyncio.create_task(self._follow(node, channels)) for node, channels in by_node.items()]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await end_tasks(tasks)
+
+    async def _follow(self, node: Node | None, channels: Sequence[str]) -> None:
+        connection = await dial_async(self._settings, node)
         stream = ReplyStream(connection)
         try:
-            stream.send([["SSUBSCRIBE", *self._channels]])
-            for _ in self._channels:
-                await stream.read()
-            self._reconnected()
+            # One by one, because channels of two slots in one command are refused on a cluster.
+            stream.send([["SSUBSCRIBE", channel] for channel in channels])
+            subscribed = 0
             while True:
-                message = await stream.read()
-                if isinstance(message, list) and len(message) == 3 and message[0] == b"smessage":
+                message = await _next(stream)
+                if isinstance(message, ResponseError):
+                    raise message
+                kind = message[0] if isinstance(message, list) else b""
+                if kind == b"smessage":
                     self._heard(message[1], message[2])
+                elif kind == b"ssubscribe":
+                    subscribed += 1
+                    if subscribed == len(channels):
+                        self._reconnected()
+                elif kind == b"sunsubscribe":
+                    # The slot went to another server.
+                    return
         finally:
             await connection.disconnect(nowait=True)
+
+
+async def _next(stream: ReplyStream) -> Any:
+    """The next message. Raises RedisConnectionError when a silent server does not answer a question either."""
+    try:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            return await stream.read()
+    except TimeoutError:
+        # A connection that died without a word is as silent as a quiet store: only an answer tells.
+        stream.send([["PING"]])
+    try:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            return await stream.read()
+    except TimeoutError:
+        raise RedisConnectionError("no answer on the connection for hints") from None

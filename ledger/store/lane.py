@@ -8,31 +8,29 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from ledger.durability import COMMANDS, Report, facts_from, judge, require
 from ledger.errors import StoreUnavailable, Unconfirmed
 from ledger.faultpoints import reach
-from ledger.store.opening import adopt_all, adopt_first, init_commands
+from ledger.store.connections import RECHECK_SECONDS, run_id_in
+from ledger.store.dialing import dial_async
+from ledger.store.placement import Node
 from ledger.store.replies import Command, ReplyStream
 from ledger.store.scripts import Script
 from ledger.store.settings import StoreSettings
-from ledger.store.sync import RECHECK_SECONDS, _run_id
-from ledger.store.view import LedgerView
 from ledger.store.wire import is_known_already, translate
 
 
 class Acquaintance:
-    """What all lanes of a process know of the server: which life of it was verified, and when (C-21)."""
+    """What all lanes of a process know of one server: which life of it was verified, and when (C-21)."""
 
-    def __init__(self, settings: StoreSettings, view: LedgerView) -> None:
+    def __init__(self, settings: StoreSettings, node: Node | None) -> None:
         self.settings = settings
-        self.view = view
+        self.node = node
         self.report: Report | None = None
         self.run_id = ""
-        self.ready = False
         self.checked_at = -math.inf
         # One lane looks, every other waits for what it finds: nothing is sent on settings nobody has seen.
         self.looking = asyncio.Lock()
@@ -56,13 +54,13 @@ class Lane:
         """Connects if need be, and sees to it that the server was verified.
 
         Raises:
-            StoreUnavailable, StoreUnsafe, StoreWentBack, ConfigError: as `SyncStore.open`.
+            StoreUnavailable, StoreUnsafe, ConfigError: as `SyncStore.open`.
         """
         known = self._known
         try:
             if self._stream is None or not self._stream.is_open:
                 await self.drop()
-                self._connection = await open_connection(known.settings)
+                self._connection = await dial_async(known.settings, known.node)
                 self._stream = ReplyStream(self._connection)
                 self._loaded.clear()
                 await self._meet()
@@ -125,22 +123,11 @@ class Lane:
         info = (await self.exchange([["INFO", "server"]]))[0]
         if isinstance(info, ResponseError):
             raise translate(info)
-        run_id = _run_id(info)
+        run_id = run_id_in(info)
         async with known.looking:
             if run_id != known.run_id:
                 await self._verify()
                 known.run_id = run_id
-            if not known.ready:
-                await self._agree()
-
-    async def _agree(self) -> None:
-        known = self._known
-        first = (await self.exchange(init_commands(known.view)[:1]))[0]
-        if isinstance(first, ResponseError):
-            raise translate(first)
-        adopt_first(known.view, first, known.settings.redis)
-        adopt_all(known.view, await self.exchange(init_commands(known.view)))
-        known.ready = True
 
     async def _verify(self) -> None:
         known = self._known
@@ -156,27 +143,3 @@ def _opened(stream: ReplyStream | None) -> ReplyStream:
     if stream is None or not stream.is_open:
         raise RedisConnectionError("the connection was closed")
     return stream
-
-
-async def open_connection(settings: StoreSettings) -> Any:
-    """A connected redis.asyncio connection, after its handshake.
-
-    Raises:
-        StoreUnavailable: the store cannot be reached.
-    """
-    kwargs = settings.connection_kwargs()
-    kind: type[Any] = Connection
-    if "path" in kwargs:
-        kind = UnixDomainSocketConnection
-    elif settings.url.startswith("rediss:"):
-        kind = SSLConnection
-    connection = kind(**kwargs)
-    try:
-        await connection.connect()
-    except (RedisError, OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"the store cannot be reached ({type(error).__name__})", sent=False) from None
-    except BaseException:
-        # Cancelled in its handshake: nobody else would close it.
-        await connection.disconnect(nowait=True)
-        raise
-    return connection

@@ -13,12 +13,10 @@ from ledger.store.view import LedgerView
 from ledger.store.wire import seq_key
 
 
-def init_commands(view: LedgerView) -> list[list[bytes | str | int]]:
-    """One `init_shard` per shard; the first decides the store id, so it is sent alone first."""
-    script = SCRIPTS["init_shard"]
-    shards = len(view.ids)
+def init_command(view: LedgerView, shard: int) -> list[bytes | str | int]:
+    """`init_shard` of one shard; shard 0 decides the store id, so it is adopted alone first."""
     candidate = view.ids[0] or secrets.token_hex(16).encode()
-    return [["EVAL", script.source, 1, seq_key(shard), candidate, shards] for shard in range(shards)]
+    return ["EVAL", SCRIPTS["init_shard"].source, 1, seq_key(shard), candidate, len(view.ids)]
 
 
 def adopt_first(view: LedgerView, reply: Sequence[Any], redis: RedisConfig) -> None:

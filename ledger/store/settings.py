@@ -11,6 +11,7 @@ from redis.retry import Retry
 
 from ledger.config import Durability, RedisConfig
 from ledger.errors import ConfigError
+from ledger.store.placement import Node, StoreAddress, parse_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +37,35 @@ class StoreSettings:
             raise ConfigError("no store: set redis.url, pass --redis-url, or start one with `mutation-ledger up`")
         return self.redis.url
 
-    def connection_kwargs(self) -> dict[str, Any]:
+    @property
+    def address(self) -> StoreAddress:
+        """The URL taken apart.
+
+        Raises:
+            ConfigError: it cannot be parsed.
+        """
+        try:
+            return parse_address(self.url)
+        except ValueError as error:
+            raise ConfigError(f"redis.url is not usable: {error}") from None
+
+    def connection_kwargs(self, node: Node | None = None, *, bare: bool = False) -> dict[str, Any]:
         """Arguments for a redis-py connection class: no retries, no hidden re-sending (C-22).
+
+        `node` is another server than the URL's, `bare` leaves out login and database, which a Sentinel does not know.
 
         Raises:
             ConfigError: the URL cannot be parsed.
         """
         try:
-            kwargs: dict[str, Any] = dict(parse_url(self.url))  # type: ignore[no-untyped-call]  # untyped in redis-py
+            kwargs: dict[str, Any] = dict(parse_url(self.address.base))  # type: ignore[no-untyped-call]  # in redis-py
         except ValueError as error:
             raise ConfigError(f"redis.url is not usable: {error}") from None
         kwargs.pop("connection_class", None)
+        if node is not None:
+            kwargs.update(host=node[0], port=node[1])
+        if bare:
+            kwargs = {name: value for name, value in kwargs.items() if name not in ("username", "password", "db")}
         kwargs.update(
             socket_timeout=self.wait_seconds + 2.0,
             socket_connect_timeout=self.connect_seconds,
@@ -56,6 +75,12 @@ class StoreSettings:
             client_name=self.client_name,
         )
         return kwargs
+
+    def connection_class(self, module: Any) -> Any:
+        """What `connection_kwargs` are for: of `redis.connection` or of `redis.asyncio.connection`."""
+        if self.address.base.startswith("unix:"):
+            return module.UnixDomainSocketConnection
+        return module.SSLConnection if self.address.base.startswith("rediss:") else module.Connection
 
     @property
     def waits_aof(self) -> bool:

@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
-import math
+import re
 import threading
-import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import AskError, ResponseError
 
-from ledger.durability import COMMANDS, Report, facts_from, judge, require
-from ledger.errors import StoreUnavailable, Unconfirmed
-from ledger.faultpoints import reach
+from ledger.durability import Report, worst
+from ledger.errors import StoreError, StoreUnavailable, StoreWentBack
 from ledger.store.call import ScriptCall
-from ledger.store.opening import adopt_all, adopt_first, init_commands
+from ledger.store.connections import Command, Connections, Exchange
+from ledger.store.dialing import place
+from ledger.store.opening import adopt_all, adopt_first, init_command
+from ledger.store.placement import Kind, Node, Placement
 from ledger.store.settings import StoreSettings
 from ledger.store.view import LedgerView
 from ledger.store.wire import StoreChanged, check_aof, is_known_already, is_missing_script, translate
 
 T = TypeVar("T")
-Command = Sequence[bytes | str | int]
-RECHECK_SECONDS = 10.0
-IDLE_SECONDS = 10.0
 ADOPTIONS_MAX = 3
 """A store is accepted by a person; one that changes its id again and again is not usable."""
+MOVES_MAX = 3
+_SHARD = re.compile(rb"^ml:\{([0-9a-f]{2})\}:")
 
 
 class SyncStore:
-    """Runs script calls from any thread or greenlet.
+    """Runs script calls from any thread or greenlet, each on the server that holds its shard.
 
     Each call takes a connection of its own for the script and the WAITAOF after it, so that the confirmation covers
-    this write (C-20). Connections are kept; a connection that failed is dropped, and nothing is sent twice.
+    this write (C-20).
     """
 
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
         self.view = LedgerView(settings.redis.shards)
-        self._kwargs = settings.connection_kwargs()
-        self._idle: deque[tuple[Any, float]] = deque()
-        self._run_id = ""
+        self._kind = settings.address.kind
+        self._placement: Placement | None = None
+        self._servers: dict[Node | None, Connections] = {}
         self._opened = False
         self._lock = threading.Lock()
-        self._checking = threading.Lock()
-        self.report: Report | None = None
-        self._checked_at = -math.inf
+        self._placing = threading.Lock()
+
+    @property
+    def report(self) -> Report | None:
+        """What the servers' settings were found to promise, the worst of them; None before the first look."""
+        return worst(server.report for server in list(self._servers.values()))
 
     def open(self) -> None:
         """Verifies the store's settings and agrees on its id; safe to call again.
@@ -58,18 +57,18 @@ class SyncStore:
             StoreUnavailable: the store cannot be reached now.
             StoreWentBack, ConfigError: see `ledger.store.opening`.
         """
-        self._release(self._acquire())
+        self._everywhere(Connections.meet)
         with self._lock:
             if not self._opened:
-                commands = init_commands(self.view)
-                adopt_first(self.view, self.command([commands[0]])[0], self.settings.redis)
-                adopt_all(self.view, self.command(init_commands(self.view)))
+                adopt_first(self.view, self.command([init_command(self.view, 0)])[0], self.settings.redis)
+                shards = range(self.settings.redis.shards)
+                adopt_all(self.view, self.command([init_command(self.view, shard) for shard in shards]))
                 self._opened = True
 
     def close(self) -> None:
         """Closes all idle connections."""
-        while (connection := self._pop_idle()) is not None:
-            connection.disconnect()
+        for server in list(self._servers.values()):
+            server.close()
 
     def run(self, call: ScriptCall[T]) -> T:
         """Runs one call and, if it wrote, waits until the write is confirmed on disk.
@@ -84,70 +83,90 @@ class SyncStore:
             self.open()
         for _ in range(ADOPTIONS_MAX):
             try:
-                return self._once(call)
+                return self._routed(lambda: self._once(call))
             except StoreChanged as changed:
                 self.view.adopt(call.shard, changed.store_id)
         raise StoreUnavailable("the store keeps changing its id", sent=False)
 
     def command(self, commands: Sequence[Command]) -> list[Any]:
-        """Runs plain commands on one connection, all replies in order; for set-up and tools, not for ledger writes.
+        """Runs plain commands, all replies in order; for set-up and tools, not for ledger writes.
+
+        On a cluster each goes to the server of the first shard that its words name, and one that names none follows
+        the command before it, on the same connection.
 
         Raises:
             StoreUnavailable: the connection failed.
             LedgerError: the server refused a command.
         """
-        connection = self._acquire()
-        replies = self._exchange(connection, commands)
-        self._release(connection)
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise translate(reply) from None
-        return replies
+        return self._routed(lambda: self._commands(commands))
 
     def recheck(self) -> Report:
-        """Looks at the settings again; called every 10 s and by `/readyz` (C-21).
+        """Looks at the settings of every server again; called every 10 s and by `/readyz` (C-21).
 
         Raises:
             StoreUnavailable, StoreUnsafe: the promise cannot be kept now.
         """
-        connection = self._acquire()
-        try:
-            self._verify(connection)
-        except BaseException:
-            connection.disconnect()
-            raise
-        self._release(connection)
-        if self.report is None:
+        self._everywhere(Connections.recheck)
+        report = self.report
+        if report is None:
             raise StoreUnavailable("the store was not checked yet", sent=False)
-        return self.report
+        return report
 
-    def _recheck_if_due(self) -> None:
-        if time.monotonic() - self._checked_at <= RECHECK_SECONDS:
-            return
-        # One looks, everybody else waits for what it finds: nothing is sent on settings nobody has seen (C-21).
-        with self._checking:
-            if time.monotonic() - self._checked_at > RECHECK_SECONDS:
-                self.recheck()
+    def each_server(self, *command: str) -> None:
+        """Runs one plain command on every server that holds shards; raises as `command`."""
+
+        def run(server: Connections) -> None:
+            _raise_first(server.use(lambda exchange: exchange([command])))
+
+        self._everywhere(run)
+
+    def _everywhere(self, work: Callable[[Connections], Any]) -> None:
+        def all_of_them() -> None:
+            for node in self._placed().shards_by_node(self.settings.redis.shards):
+                work(self._server(node))
+
+        self._routed(all_of_them)
+
+    def _routed(self, work: Callable[[], T]) -> T:
+        """Runs `work`, again if a server said that the shard lives elsewhere: then it did nothing (C-22)."""
+        for _ in range(MOVES_MAX):
+            try:
+                return work()
+            except AskError:
+                self._placement = None
+            except StoreWentBack:
+                raise
+            except StoreError:
+                # Perhaps another server has taken over.
+                if self._kind is not Kind.SERVER:
+                    self._placement = None
+                raise
+        raise StoreUnavailable("the shard is moving to another server", sent=False)
+
+    def _placed(self) -> Placement:
+        found = self._placement
+        if found is None:
+            with self._placing:
+                found = self._placement
+                if found is None:
+                    known = [node for node in self._servers if node is not None]
+                    found = self._placement = place(self.settings, known)
+        return found
+
+    def _server(self, node: Node | None) -> Connections:
+        return self._servers.setdefault(node, Connections(self.settings, node))
 
     def _once(self, call: ScriptCall[T]) -> T:
+        server = self._server(self._placed().of_shard(call.shard))
         wait = self.settings.waits_aof
         sent = self.view.arguments(call)
         commands: list[Command] = [sent]
         if wait:
             commands.append(self.settings.aof_command())
-        self._recheck_if_due()
-        connection = self._acquire()
-        replies = self._exchange(connection, commands)
-        if is_missing_script(replies[0]):
-            loaded = self._exchange(connection, [call.script.loading])
-            if isinstance(loaded[0], ResponseError) and not is_known_already(loaded[0]):
-                self._release(connection)
-                raise translate(loaded[0]) from None
-            replies = self._exchange(connection, commands)
-        self._release(connection)
+        server.recheck_if_due()
+        replies = server.use(lambda exchange: _loaded(exchange, call, commands))
+        _raise_first(replies[:1])
         reply = replies[0]
-        if isinstance(reply, ResponseError):
-            raise translate(reply) from None
         n = reply[0]
         if n >= 0:
             if wait:
@@ -157,112 +176,46 @@ class SyncStore:
             self.view.confirmed(call.shard, n, cast("bytes", sent[4]))
         return call.decode(reply)
 
-    def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
-        """Sends all commands at once and reads every reply; an error reply is returned, not raised."""
-        sent = False
-        replies: list[Any] = []
-        try:
-            _require_open(connection)
-            packed = connection.pack_commands(commands)
-            reach("store.sending")
-            sent = True
-            connection.send_packed_command(packed, check_health=False)
-            reach("store.sent")
-            for _ in commands:
-                try:
-                    replies.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
-                except ResponseError as error:
-                    replies.append(error)
-        except (RedisError, OSError) as error:
-            connection.disconnect()
-            kind = Unconfirmed if sent else StoreUnavailable
-            raise kind(f"the store did not answer ({type(error).__name__})", sent=sent) from None
-        except BaseException:
-            # A greenlet killed in the middle must not leave a half-read connection to the next caller.
-            connection.disconnect()
-            raise
-        reach("store.answered")
+    def _commands(self, commands: Sequence[Command]) -> list[Any]:
+        by_node: dict[Node | None, list[tuple[int, Command]]] = {}
+        node = self._placed().of_shard(0)
+        for position, command in enumerate(commands):
+            shard = _shard_in(command)
+            node = node if shard is None else self._placed().of_shard(shard)
+            by_node.setdefault(node, []).append((position, command))
+        replies: dict[int, Any] = {}
+        for owner, numbered in by_node.items():
+            mine = [command for _, command in numbered]
+            found = self._server(owner).use(lambda exchange, mine=mine: exchange(mine))  # type: ignore[misc]  # mine
+            replies.update(zip((position for position, _ in numbered), found, strict=True))
+        ordered = [replies[position] for position in range(len(commands))]
+        _raise_first(ordered)
+        return ordered
+
+
+def _loaded(exchange: Exchange, call: ScriptCall[Any], commands: Sequence[Command]) -> list[Any]:
+    """Runs the call; a server that lost its scripts gets this one first: then nothing ran."""
+    replies = exchange(commands)
+    if not is_missing_script(replies[0]):
         return replies
-
-    def _acquire(self) -> Any:
-        while (connection := self._pop_idle()) is not None:
-            if connection._sock is not None and not _is_stale(connection):
-                return connection
-            connection.disconnect()
-        connection = self._connect()
-        try:
-            self._meet(connection)
-        except BaseException:
-            connection.disconnect()
-            raise
-        return connection
-
-    def _pop_idle(self) -> Any:
-        try:
-            return self._idle.pop()[0]
-        except IndexError:  # asking first would leave another thread time to take the last one
-            return None
-
-    def _release(self, connection: Any) -> None:
-        """Keeps the connection for the next call, and closes those that a burst left behind.
-
-        The last one used is taken first, so those that nobody needs gather at the front.
-        """
-        now = time.monotonic()
-        self._idle.append((connection, now))
-        try:
-            while now - self._idle[0][1] > IDLE_SECONDS:
-                self._idle.popleft()[0].disconnect()
-        except IndexError:  # other threads took them meanwhile
-            return
-
-    def _connect(self) -> Any:
-        kwargs = dict(self._kwargs)
-        kind: Any = Connection
-        if "path" in kwargs:
-            kind = UnixDomainSocketConnection
-        elif self.settings.url.startswith("rediss:"):
-            kind = SSLConnection
-        connection = kind(**kwargs)
-        try:
-            connection.connect()
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            raise StoreUnavailable(f"the store cannot be reached ({type(error).__name__})", sent=False) from None
-        return connection
-
-    def _meet(self, connection: Any) -> None:
-        """A server life not met before has its settings verified first (C-21)."""
-        replies = self._exchange(connection, [["INFO", "server"]])
-        if isinstance(replies[0], ResponseError):
-            raise translate(replies[0]) from None
-        run_id = _run_id(replies[0])
-        if run_id != self._run_id:
-            self._verify(connection)
-            self._run_id = run_id
-
-    def _verify(self, connection: Any) -> None:
-        facts = facts_from(self._exchange(connection, COMMANDS))
-        self.report = judge(facts, self.settings.redis)
-        require(facts, self.settings.redis)
-        self._checked_at = time.monotonic()
+    (loaded,) = exchange([call.script.loading])
+    if isinstance(loaded, ResponseError) and not is_known_already(loaded):
+        return [loaded]
+    return exchange(commands)
 
 
-def _run_id(info: bytes) -> str:
-    for line in info.decode().splitlines():
-        if line.startswith("run_id:"):
-            return line[7:].strip()
-    return ""
+def _raise_first(replies: Sequence[Any]) -> None:
+    """Raises the first error among the replies; that of a shard that lives elsewhere as it is."""
+    for reply in replies:
+        if isinstance(reply, AskError):
+            raise reply from None
+        if isinstance(reply, ResponseError):
+            raise translate(reply) from None
 
 
-def _require_open(connection: Any) -> None:
-    """redis-py would reconnect on its own; a write and its WAITAOF must share one connection (C-20)."""
-    if connection._sock is None:
-        raise RedisConnectionError("the connection was closed")
-
-
-def _is_stale(connection: Any) -> bool:
-    """An idle connection with something to read was closed by the server or is out of step."""
-    try:
-        return bool(connection.can_read(timeout=0))
-    except (RedisError, OSError):
-        return True
+def _shard_in(command: Command) -> int | None:
+    for word in command:
+        match = _SHARD.match(word if isinstance(word, bytes) else str(word).encode())
+        if match is not None:
+            return int(match.group(1), 16)
+    return None

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import (
+    ClusterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
 
 from ledger.errors import Refused, StoreError, StoreUnavailable, StoreWentBack, Unconfirmed
 
@@ -30,6 +37,8 @@ _BUSY = (
     "READONLY",
     "OOM",
 )
+# redis-py takes the code out of these errors' text.
+_NOT_NOW = (ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 _NO_FUNCTION = "Function not found"
 
 
@@ -69,7 +78,7 @@ def translate(error: ResponseError) -> Exception:
         return StoreError("a newer mutation-ledger wrote this record: update this process", code="format_too_new")
     if code in _REFUSALS:
         return Refused(detail, code=code.lower())
-    if isinstance(error, (ReadOnlyError, OutOfMemoryError)) or code in _BUSY or text.startswith(_BUSY):
+    if isinstance(error, _NOT_NOW) or code in _BUSY or text.startswith(_BUSY):
         return StoreUnavailable(f"the store refuses writes now ({code})", sent=False)
     return StoreError(f"unexpected answer of the store: {text[:200]}")
 

@@ -58,7 +58,7 @@ def test_no_point_is_without_a_boundary(placed: dict[str, set[str]]) -> None:
 
 def test_every_transport_says_when_a_call_is_sent(placed: dict[str, set[str]]) -> None:
     assert placed["dispatch.sent"] == {f"workers/tools/{kind}.py" for kind in ("native", "stdio", "http")}
-    assert placed["store.sent"] == {"ledger/store/sync.py", "ledger/store/lane.py"}
+    assert placed["store.sent"] == {"ledger/store/connections.py", "ledger/store/lane.py"}
 
 
 def test_an_unarmed_point_costs_nothing_measurable() -> None:

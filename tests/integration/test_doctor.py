@@ -214,7 +214,9 @@ def test_sentinel_is_asked_for_the_primary(valkey: ValkeyProcess, tmp_path: Path
         url = f"redis+sentinel://127.0.0.1:{port}"
         wait_until(lambda: run(capsys, "doctor", "--redis-url", f"{url}/main").code == 0, 20, "Sentinel")
         ran = run(capsys, "doctor", "--redis-url", f"{url}/absent")
-        assert not_ok(ran)["store"].startswith("bad: the store cannot be reached: No master found for 'absent'")
+        assert not_ok(ran)["store"].startswith(
+            "bad: the store cannot be reached: no Sentinel names a primary for 'absent'"
+        )
         ran = run(capsys, "doctor", "--redis-url", url)
         assert "a Sentinel URL ends with the service's name" in not_ok(ran)["store"]
     finally:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
-from ledger.config import Config
+from ledger.config import Config, RedisConfig
 from ledger.errors import StoreUnavailable, Unconfirmed
 from ledger.runs import read_run
 from ledger.store import ScriptCall, StoreSettings, SyncStore
@@ -258,7 +258,7 @@ def test_hints_wake_a_waiter_also_after_the_subscriber_was_cut_off(
 
 
 def test_waiters_look_again_after_every_new_connection(valkey: ValkeyProcess) -> None:
-    hub = Hub(valkey.url, 16)
+    hub = Hub(StoreSettings(RedisConfig(url=valkey.url)))
     try:
         with hub.watch("run") as hint:
             for _ in range(2):
@@ -272,7 +272,7 @@ def test_waiters_look_again_after_every_new_connection(valkey: ValkeyProcess) ->
 
 
 def test_connections_of_a_burst_are_given_back(bench: Bench, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.store.sync.IDLE_SECONDS", 0.3)
+    monkeypatch.setattr("ledger.store.connections.IDLE_SECONDS", 0.3)
     run = bench.trigger((ASK, {"n": 1}))
     with redis.Redis.from_url(store_url) as admin:
 

@@ -171,7 +171,7 @@ def test_closing_answers_whoever_waits(valkey: ValkeyProcess) -> None:
             tasks = [asyncio.create_task(store.run(admission(n))) for n in range(2, 5)]
             await asyncio.sleep(0)
             late = asyncio.create_task(store.run(admission(9)))
-            await wait_until_async(lambda: len(store._queue) == 1, 5, "the first batch to be sent")
+            await wait_until_async(lambda: store.queued == 1, 5, "the first batch to be sent")
             await store.close()
             valkey.client().client_unpause()
             results = await asyncio.gather(*tasks, late, return_exceptions=True)

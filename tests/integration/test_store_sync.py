@@ -13,9 +13,11 @@ import pytest
 from ledger.acceptance import accept_store
 from ledger.admission import Admitted, admit_delivery
 from ledger.config import RedisConfig
+from ledger.durability import Report
 from ledger.errors import StoreUnavailable, StoreUnsafe, StoreWentBack, Unconfirmed
 from ledger.runs import read_run
-from ledger.store import ScriptCall, StoreSettings, SyncStore, sync
+from ledger.store import ScriptCall, StoreSettings, SyncStore, connections
+from ledger.store.connections import Connections, Exchange
 from ledger.store.wire import check_aof
 from tests.support.ledger import LIMITS, SHARDS, TENANT, delivery
 from tests.support.proxy import TcpProxy
@@ -127,7 +129,7 @@ def test_a_server_met_anew_with_other_settings_gets_nothing(valkey: ValkeyProces
 def test_settings_that_change_under_a_running_process_stop_it_until_they_are_right(
     valkey: ValkeyProcess, store: SyncStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "RECHECK_SECONDS", -1.0)
+    monkeypatch.setattr(connections, "RECHECK_SECONDS", -1.0)
     client = valkey.client()
     client.config_set("maxmemory-policy", "allkeys-lru")
     for number in range(3):
@@ -143,14 +145,14 @@ def test_one_thread_looks_at_the_settings_while_the_others_wait(
     valkey: ValkeyProcess, store: SyncStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    verify = SyncStore._verify
+    verify = Connections._verify
 
-    def counted(self: SyncStore, connection: object) -> None:
+    def counted(self: Connections, exchange: Exchange) -> Report:
         looks.append(1)
-        verify(self, connection)
+        return verify(self, exchange)
 
-    monkeypatch.setattr(SyncStore, "_verify", counted)
-    store._checked_at = float("-inf")
+    monkeypatch.setattr(Connections, "_verify", counted)
+    store._server(None)._checked_at = float("-inf")
     together = threading.Barrier(12)
 
     def ask(number: int) -> str:

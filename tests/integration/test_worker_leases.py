@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from ledger.config import RedisConfig
+from ledger.store import StoreSettings, hints
 from tests.support.direct import shard_of
 from tests.support.proxy import TcpProxy
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until_async
 from tests.support.worker_parts import CountingRouter, admitter, claim, parts
-from workers import signals
 from workers.complaints import QUIET_SECONDS, Complaints
 from workers.leases import LeaseKeeper
 from workers.signals import SignalListener
@@ -72,13 +73,16 @@ def test_a_renewal_that_another_owner_answers_loses_the_session(valkey: ValkeyPr
 def test_a_signal_connection_that_died_silently_is_replaced(
     valkey: ValkeyProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signals, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(hints, "SILENCE_SECONDS", 0.2)
     heard: list[int] = []
     connected: list[int] = []
 
     async def scene(proxy: TcpProxy) -> None:
         listener = SignalListener(
-            proxy.url, 16, ready=heard.append, news=lambda sid: None, reconnected=lambda: connected.append(1)
+            StoreSettings(RedisConfig(url=proxy.url)),
+            ready=heard.append,
+            news=lambda sid: None,
+            reconnected=lambda: connected.append(1),
         )
         listening = asyncio.create_task(listener.run())
         await wait_until_async(lambda: len(connected) == 1, 10, "the first subscription")
@@ -98,12 +102,15 @@ def test_a_signal_connection_that_died_silently_is_replaced(
 
 @pytest.mark.proves("C-31")
 def test_a_quiet_signal_connection_is_left_alone(valkey: ValkeyProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(hints, "SILENCE_SECONDS", 0.05)
     connected: list[int] = []
 
     async def scene(proxy: TcpProxy) -> None:
         listener = SignalListener(
-            proxy.url, 16, ready=lambda shard: None, news=lambda sid: None, reconnected=lambda: connected.append(1)
+            StoreSettings(RedisConfig(url=proxy.url)),
+            ready=lambda shard: None,
+            news=lambda sid: None,
+            reconnected=lambda: connected.append(1),
         )
         listening = asyncio.create_task(listener.run())
         await wait_until_async(lambda: connected, 10, "the subscription")

@@ -9,6 +9,7 @@ from ledger.errors import ConfigError, StoreWentBack
 from ledger.store import StoreSettings, SyncStore
 from ledger.store.scripts import SCRIPTS
 from tests.support.ledger import SEQ, Ledger, plan
+from tests.support.valkey import ValkeyProcess
 
 SCRIPT = SCRIPTS["init_shard"].source
 
@@ -29,9 +30,9 @@ def test_it_makes_what_is_missing_and_changes_nothing_that_is_there(ledger: Ledg
 
 
 @pytest.mark.proves("C-27")
-def test_all_shards_of_a_store_get_one_id(store_url: str) -> None:
+def test_all_shards_of_a_store_get_one_id(valkey: ValkeyProcess) -> None:
     for _ in range(2):
-        store = SyncStore(StoreSettings(RedisConfig(url=store_url, shards=16)))
+        store = SyncStore(StoreSettings(RedisConfig(url=valkey.url, shards=16)))
         store.open()
         assert len(set(store.view.ids)) == 1
         store.close()

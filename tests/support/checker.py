@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ledger import history
 from ledger.config import RedisConfig
+from ledger.consumer.keys import outcomes_key
 from ledger.records import Entry
 from ledger.states import MutationStatus
 from ledger.store import StoreSettings, SyncStore
@@ -38,7 +39,12 @@ class Found:
 
 def read_ledger(valkey: ValkeyProcess, sessions: Iterable[str]) -> Found:
     """Reads all entries of the sessions, and all outcome streams."""
-    store = SyncStore(StoreSettings(RedisConfig(url=valkey.url)))
+    return read_ledger_at(valkey.url, sessions)
+
+
+def read_ledger_at(url: str, sessions: Iterable[str]) -> Found:
+    """The same for a store of any kind, by its URL."""
+    store = SyncStore(StoreSettings(RedisConfig(url=url)))
     entries: dict[str, Entry] = {}
     for session_id in sessions:
         session = store.run(history.read_session(TENANT, session_id, SHARDS))
@@ -46,12 +52,14 @@ def read_ledger(valkey: ValkeyProcess, sessions: Iterable[str]) -> Found:
             for entry in turn.entries:
                 assert entry.mutation_id not in entries, "test mutations must differ between deliveries"
                 entries[entry.mutation_id] = entry
+    streams = store.command([["XRANGE", outcomes_key(shard), "-", "+"] for shard in range(SHARDS)])
     store.close()
-    client: Any = valkey.client(decode_responses=True)
-    rows: list[Mapping[str, str]] = []
-    for shard in range(SHARDS):
-        rows += [fields for _, fields in client.xrange(f"ml:{{{shard:02x}}}:outcomes")]
-    return Found(entries, tuple(rows))
+    return Found(entries, tuple(_fields(flat) for stream in streams for _, flat in stream))
+
+
+def _fields(flat: Sequence[bytes]) -> Mapping[str, str]:
+    words = [word.decode() for word in flat]
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def check(effects: Iterable[Mapping[str, Any]], found: Found) -> None:
