@@ -63,6 +63,7 @@ class Stages:
         self.engine = Engine(settings, tenant=TENANT, principal="host", agent="ops", data_dir=directory / "data")
         self.store = SyncStore(StoreSettings(settings.redis))
         self.runs: dict[str, Run] = {}
+        self.deadlines: dict[str, float] = {}
 
     def close(self) -> None:
         """Ends everything."""
@@ -75,6 +76,8 @@ class Stages:
     def deliver(self, stage: str, *, seconds: float | None = None) -> None:
         """Hands in the delivery of a stage and returns when it stands there."""
         deadline = None if seconds is None else time.monotonic() + seconds
+        if deadline is not None:
+            self.deadlines[stage] = deadline
         getattr(self, f"_{stage}")(deadline)
 
     def _admit(self, stage: str, deadline: float | None, *calls: tuple[str, dict[str, Any]], **more: Any) -> None:
@@ -112,7 +115,7 @@ class Stages:
         replied_at = time.monotonic()
         frozen = "stop" in self.stack.env["MUTATION_LEDGER_FAULT"]
         wait_until(
-            lambda: _state(self.worker.pid) == "T" if frozen else time.monotonic() > replied_at + 0.5,
+            lambda: self.frozen() if frozen else time.monotonic() > replied_at + 0.5,
             20,
             "the worker to freeze with the reply",
         )
@@ -132,9 +135,13 @@ class Stages:
         for path in (self.gate("before"), self.stack.effects_file.with_name("gate-approved")):
             path.touch()
 
-    def thaw(self) -> None:
-        """Continues a frozen worker."""
-        self.worker.send_signal(signal.SIGCONT)
+    def frozen(self) -> bool:
+        """Whether the worker stands still."""
+        return _state(self.worker.pid) == "T"
+
+    def thaw(self, worker: subprocess.Popen[bytes] | None = None) -> None:
+        """Continues a frozen worker, the present one or one before it."""
+        (worker or self.worker).send_signal(signal.SIGCONT)
 
     def approve(self, stage: str) -> None:
         """Bob says yes."""
