@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from ledger.attempts import Begun, PolicyCheck, Reprotected, Work, begin_next
+from ledger.attempts import Work, begin_next
 from ledger.identity import mutation_identity
 from ledger.states import MutationStatus, RunStatus
 from ledger.store import ScriptCall
@@ -26,7 +26,6 @@ from tests.support.ledger import (
     sid_of,
     why,
 )
-from tests.support.wait import wait_until
 
 SID = sid_of("s1")
 
@@ -240,79 +239,6 @@ def test_a_begin_sent_again_hands_out_no_work_once_the_attempt_is_over(ledger: L
         refused(ledger, begin(token, 2), "attempt_voided")
 
 
-@pytest.mark.proves("C-50", "C-13")
-def test_a_run_past_its_ceiling_begins_nothing(ledger: Ledger) -> None:
-    token = owned(ledger, [proposed(1), proposed(2)], did="d2", deadline_ms=1)
-    ledger.outlast(1)
-    assert why(ledger.run(begin(token, 2))) == "released"
-    run = ledger.find_run("d2")
-    assert (run.status, ledger.statuses(run)) == (RunStatus.FAILED, ["not_executed", "skipped"])
-    assert ledger.where("marker-1") == []
-
-
-@pytest.mark.proves("C-51")
-@pytest.mark.parametrize(
-    ("limits", "deadline", "left"),
-    [({}, None, 60_000), ({"session_ms": 40_000}, None, 40_000), ({}, 30_000, 30_000)],
-)
-def test_a_call_s_deadline_is_the_earliest_of_three(
-    ledger: Ledger, limits: dict[str, int], deadline: int | None, left: int
-) -> None:
-    run = ledger.admit([proposed(1)], limits=limits, deadline_ms=deadline).run
-    admitted_at = ledger.journal(run)[0].at
-    work, _ = ledger.begin_first()
-    waited = work.store_now - admitted_at if left != 60_000 else 0
-    assert work.deadline == work.store_now + left - waited
-
-
-@pytest.mark.proves("C-51")
-def test_the_session_clock_stands_still_while_a_person_is_asked(ledger: Ledger) -> None:
-    run = ledger.admit([proposed(1, level="approve")], limits={"session_ms": 500}).run
-    asked_at = ledger.now()
-    wait_until(lambda: ledger.now() > asked_at + 100, 5, "time to pass")
-    ledger.approve_all(run)
-    decided_at = ledger.journal(run)[-1].at
-    work, _ = ledger.begin_first()
-    assert work.deadline == decided_at + 500
-
-
-@pytest.mark.proves("C-51")
-def test_the_session_clock_stands_still_between_two_calls_too(ledger: Ledger) -> None:
-    run = ledger.admit([proposed(1), proposed(2, level="approve")], limits={"session_ms": 2_000}).run
-    work, token = ledger.begin_first()
-    ledger.outlast(20)
-    ledger.settle(work, token, next_step=2)
-    parked = ledger.journal(run)
-    ledger.outlast(100)
-    ledger.approve_all(run)
-    decided_at = ledger.journal(run)[-1].at
-    second, _ = ledger.begin_first()
-    assert second.deadline == decided_at + 2_000 - (parked[-1].at - parked[0].at)
-
-
-@pytest.mark.proves("C-52")
-def test_a_human_approval_of_an_eligible_call_gives_a_fresh_allowance(ledger: Ledger) -> None:
-    budget = replace(POLICY, execution_ms=120_000)
-    calls = [proposed(1, level="approve", eligible=True), proposed(2, eligible=True), proposed(3, level="approve")]
-    run = ledger.admit(calls).run
-    ledger.approve_all(run)
-    work, token = ledger.begin_first(policy=budget)
-    assert work.deadline == work.store_now + 120_000
-    for step in (2, 3):
-        work = begun(ledger.settle(work, token, next_step=step, policy=budget).work)
-        assert work.deadline == work.store_now + POLICY.tool_timeout_ms
-
-
-@pytest.mark.proves("C-52")
-def test_an_allowance_stays_inside_the_ceiling_less_wrap_up_and_drain(ledger: Ledger) -> None:
-    budget = replace(POLICY, execution_ms=120_000)
-    run = ledger.admit([proposed(1, level="approve", eligible=True)], deadline_ms=60_000).run
-    ceiling = ledger.journal(run)[0].at + 60_000
-    ledger.approve_all(run)
-    work, _ = ledger.begin_first(policy=budget)
-    assert work.deadline == ceiling - POLICY.wrap_up_ms - POLICY.drain_ms
-
-
 @pytest.mark.proves("C-60")
 def test_what_another_run_of_the_turn_recorded_meanwhile_is_refused_at_begin(ledger: Ledger) -> None:
     ledger.admit(plan(1))
@@ -405,83 +331,3 @@ def test_a_start_mark_that_nobody_holds_is_never_begun_again(ledger: Ledger) -> 
     ledger.rewrite(f"run:{run.run_id}", "0", {"st": "g"})
     work = begun(ledger.run(begin(token, 2)))
     assert (work.index, ledger.statuses(run)) == (1, ["outcome_unknown", "running"])
-
-
-class TestReprotected:
-    """A worker whose policy differs from admission's resolves the call again (C-05)."""
-
-    LIMITS: ClassVar = {"policy_digest": "policy-0"}
-
-    def check(self, ledger: Ledger, call: Any) -> tuple[PolicyCheck, str]:
-        ledger.admit([call], limits=self.LIMITS)
-        (claimed,) = ledger.claim()
-        assert isinstance(claimed.work, PolicyCheck)
-        return claimed.work, claimed.token
-
-    def answer(self, check: PolicyCheck, *, level: str | None, approval_id: str = "00" + "a" * 32) -> Reprotected:
-        return Reprotected(check.run_id, check.index, True, level, approval_id, 60_000)
-
-    @pytest.mark.proves("C-05", "C-22")
-    def test_an_unprotected_call_found_protected_gets_an_entry(self, ledger: Ledger) -> None:
-        check, token = self.check(ledger, proposed(1, protected=False))
-        first, second = twice(ledger, begin(token, 1, reprotected=self.answer(check, level=None)))
-        work = begun(first)
-        assert replace(work, store_now=0) == replace(begun(second), store_now=0)
-        assert ledger.status(work) is MutationStatus.EXECUTION_STARTED
-
-    @pytest.mark.proves("C-05", "C-22")
-    def test_a_call_that_needs_a_person_now_is_asked_about_now(self, ledger: Ledger) -> None:
-        check, token = self.check(ledger, proposed(1, protected=False))
-        answer = self.answer(check, level="confirm")
-        first, second = twice(ledger, begin(token, 1, reprotected=answer))
-        assert (why(first), why(second)) == ("released", "released")
-        run = ledger.read(check.run_id)
-        assert (run.status, run.calls[0].level) == (RunStatus.WAITING_FOR_APPROVAL, "confirm")
-        assert ledger.approval(answer.approval_id).arguments == {"n": 1, "title": "marker-1"}
-        assert [event.type for event in ledger.journal(run)][-1] == "approval_requested"
-        assert ledger.raw.zcard(key("approvals")) == 1
-
-    @pytest.mark.proves("C-05")
-    def test_a_stricter_level_voids_the_weaker_answer_and_asks_again(self, ledger: Ledger) -> None:
-        run = ledger.admit([proposed(1, level="approve")], limits=self.LIMITS).run
-        ledger.approve_all(run)
-        (claimed,) = ledger.claim()
-        assert isinstance(claimed.work, PolicyCheck)
-        answer = self.answer(claimed.work, level="confirm")
-        assert why(ledger.begin(claimed.sid, claimed.token, 1, reprotected=answer)) == "released"
-        assert ledger.statuses(run) == ["waiting_for_approval"]
-        assert ledger.approval(answer.approval_id).level == "confirm"
-        assert not ledger.raw.exists(key(f"approval:{run.calls[0].approval_id}"))
-
-    @pytest.mark.proves("C-05", "C-43")
-    @pytest.mark.parametrize("call", [proposed(1, level="approve", rule="small"), proposed(1, level="approve")])
-    def test_the_same_or_a_weaker_level_asks_nobody_again(self, ledger: Ledger, call: Any) -> None:
-        run = ledger.admit([call], limits=self.LIMITS).run
-        ledger.approve_all(run)
-        (claimed,) = ledger.claim()
-        assert isinstance(claimed.work, PolicyCheck)
-        answer = self.answer(claimed.work, level="approve")
-        assert isinstance(ledger.begin(claimed.sid, claimed.token, 1, reprotected=answer), Begun)
-
-    @pytest.mark.proves("C-60")
-    def test_nobody_is_asked_about_what_the_record_refuses(self, ledger: Ledger) -> None:
-        ledger.admit([proposed(1)])
-        ledger.finish()
-        turn = ledger.admit([proposed(1)]).run.logical_turn_id
-        run = ledger.admit([proposed(1, protected=False)], did="d2", logical_turn_id=turn, limits=self.LIMITS).run
-        (claimed,) = ledger.claim()
-        assert isinstance(claimed.work, PolicyCheck)
-        ledger.begin(claimed.sid, claimed.token, 1, reprotected=self.answer(claimed.work, level="approve"))
-        assert ledger.read(run).calls[0].refusal == "mutation_completed"
-        assert ledger.raw.zcard(key("approvals")) == 0
-
-    def test_a_refused_begin_asks_nobody(self, ledger: Ledger) -> None:
-        ledger.admit([proposed(1, protected=False), proposed(2, protected=False)], limits=self.LIMITS)
-        (claimed,) = ledger.claim()
-        assert isinstance(claimed.work, PolicyCheck)
-        answer = self.answer(claimed.work, level=None)
-        work = begun(ledger.begin(claimed.sid, claimed.token, 1, reprotected=answer))
-        following = replace(answer, index=1, level="approve")
-        refused(ledger, begin(claimed.token, 2, reprotected=following), "call_in_flight")
-        ledger.settle(work, claimed.token)
-        refused(ledger, begin(claimed.token, 1, reprotected=following), "attempt_voided")

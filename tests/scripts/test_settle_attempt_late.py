@@ -1,0 +1,134 @@
+"""settle_attempt after something else came first: a reclaim, a reconciliation, an erasure of what is in flight."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ledger.attempts import Begun, Settled, Settlement, settle_attempt
+from ledger.states import MutationStatus, RunStatus
+from ledger.store import ScriptCall
+from tests.scripts.checking import refused, twice
+from tests.support.ledger import (
+    COMPLETED,
+    FAILED,
+    NOT_EXECUTED,
+    POLICY,
+    SHARD,
+    UNKNOWN,
+    Ledger,
+    plan,
+    proposed,
+    sid_of,
+    why,
+)
+
+SID = sid_of("s1")
+CALL_STATUS = {COMPLETED: "completed", FAILED: "failed", UNKNOWN: "outcome_unknown", NOT_EXECUTED: "not_executed"}
+
+
+def report(
+    work: Begun, token: str, status: MutationStatus = COMPLETED, *, next_step: int | None = None, **options: Any
+) -> ScriptCall[Settled]:
+    settlement = Settlement(status, **options)
+    return settle_attempt(SHARD, work, token, settlement, next_step=next_step, policy=POLICY)
+
+
+@pytest.mark.proves("C-32", "C-10")
+@pytest.mark.parametrize("status", [COMPLETED, FAILED, NOT_EXECUTED])
+def test_a_first_hand_report_after_reclaim_wins_once(ledger: Ledger, status: MutationStatus) -> None:
+    run = ledger.admit(plan(1)).run
+    work, token = ledger.begin_first()
+    ledger.reclaim()
+    assert (ledger.status(work), ledger.statuses(run)) == (UNKNOWN, ["outcome_unknown"])
+    first, second = twice(ledger, report(work, token, status, next_step=2))
+    assert (first.how, why(first.work), second.how) == ("late", "lost", "repeated")
+    assert (ledger.status(work), ledger.statuses(run)) == (status, [CALL_STATUS[status]])
+    assert [json.loads(row["record"])["status"] for row in ledger.outcomes()] == [
+        "outcome_unknown",
+        CALL_STATUS[status],
+    ]
+    third = ledger.run(report(work, token, FAILED if status is COMPLETED else COMPLETED))
+    assert (third.how, ledger.status(work)) == ("repeated", status)
+
+
+@pytest.mark.proves("C-32")
+def test_a_first_hand_report_also_wins_while_another_worker_owns_the_session(ledger: Ledger) -> None:
+    ledger.admit(plan(2), on_error="continue")
+    work, token = ledger.begin_first()
+    ledger.reclaim()
+    other, other_token = ledger.begin_first()
+    assert ledger.run(report(work, token, next_step=2)).how == "late"
+    assert ledger.status(work) is COMPLETED
+    assert ledger.settle(other, other_token).how == "settled"
+
+
+@pytest.mark.proves("C-91")
+def test_a_late_report_of_unknown_says_that_the_attempt_is_over(ledger: Ledger) -> None:
+    ledger.admit(plan(1))
+    work, token = ledger.begin_first()
+    ledger.reclaim()
+    first, second = twice(ledger, report(work, token, UNKNOWN, reason="execution_timeout"))
+    assert (first.how, second.how, len(ledger.outcomes())) == ("repeated", "repeated", 1)
+    assert ledger.reconcile(work, completed=False).how == "reconciled"
+
+
+@pytest.mark.proves("C-91", "C-10")
+@pytest.mark.parametrize("completed", [True, False])
+def test_a_report_after_reconciliation_is_kept_and_changes_nothing(ledger: Ledger, completed: bool) -> None:
+    run = ledger.admit(plan(1)).run
+    work, token = ledger.begin_first()
+    ledger.reclaim()
+    ledger.reconcile(work, completed=completed, dispatcher_stopped=True)
+    before = ledger.entry(work)
+    statuses = ledger.statuses(run)
+    first, second = twice(ledger, report(work, token, FAILED))
+    assert (first.how, second.how) == ("kept", "kept")
+    assert (ledger.entry(work), ledger.statuses(run), len(ledger.outcomes())) == (before, statuses, 2)
+
+
+@pytest.mark.proves("C-91", "C-13")
+@pytest.mark.parametrize("end", ["report", "owner lost", "put back"])
+def test_a_call_reconciled_while_in_flight_is_never_dispatched_again_by_its_run(ledger: Ledger, end: str) -> None:
+    run = ledger.admit(plan(1)).run
+    work, token = ledger.begin_first()
+    ledger.reconcile(work, completed=False, dispatcher_stopped=True)
+    if end == "report":
+        assert why(ledger.settle(work, token, next_step=2).work) == "released"
+    elif end == "put back":
+        ledger.void(work, token, 2)
+        assert why(ledger.begin(SID, token, 3)) == "released"
+    else:
+        ledger.reclaim()
+        (claimed,) = ledger.claim()
+        assert why(claimed.work) == "released"
+    assert (ledger.statuses(run), ledger.read(run).status) == (["not_executed"], RunStatus.FAILED)
+    assert ledger.status(work) is NOT_EXECUTED
+
+
+@pytest.mark.proves("C-32", "C-91")
+def test_what_an_earlier_attempt_left_says_nothing_about_a_later_one(ledger: Ledger) -> None:
+    ledger.admit(plan(1))
+    work, token = ledger.begin_first()
+    ledger.settle(work, token, NOT_EXECUTED, next_step=2)
+    ledger.admit(plan(1))
+    second, second_token = ledger.begin_first()
+    refused(ledger, report(work, token), "attempt_mismatch")
+    ledger.reclaim()
+    assert ledger.run(report(second, second_token)).how == "late"
+    assert ledger.status(work) is COMPLETED
+
+
+@pytest.mark.proves("C-33")
+def test_an_unprotected_call_settled_after_its_session_was_reclaimed_changes_nothing(ledger: Ledger) -> None:
+    run = ledger.admit([proposed(0, protected=False)]).run
+    work, token = ledger.begin_first()
+    ledger.reclaim()
+    assert ledger.statuses(run) == ["queued"]
+    _, again = twice(ledger, report(work, token, next_step=2))
+    assert (again.how, ledger.statuses(run)) == ("repeated", ["queued"])
+    other, _ = ledger.begin_first()
+    _, again = twice(ledger, report(work, token))
+    assert (again.how, ledger.statuses(run), other.attempt != work.attempt) == ("repeated", ["running"], True)
