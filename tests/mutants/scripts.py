@@ -16,14 +16,14 @@ SCRIPTS = (
         SETTLE,
         "elseif entry.s == 's' or (entry.s == 'u' and not entry.fh and q.v ~= 'u') then",
         "elseif entry.s == 's' then",
-        ("scripts/test_settle_attempt.py::test_a_first_hand_report_after_reclaim_wins_once",),
+        ("scripts/test_settle_attempt_late.py::test_a_first_hand_report_after_reclaim_wins_once",),
     ),
     Break(
         "C-10",
         SETTLE,
         "elseif entry.s == 's' or (entry.s == 'u' and not entry.fh and q.v ~= 'u') then",
         "elseif true then",
-        ("scripts/test_settle_attempt.py::test_a_first_hand_report_after_reclaim_wins_once",),
+        ("scripts/test_settle_attempt_late.py::test_a_first_hand_report_after_reclaim_wins_once",),
     ),
     Break(
         "C-10",
