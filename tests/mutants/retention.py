@@ -179,7 +179,7 @@ RETENTION = (
         SETTLE,
         "if entry.rc then",
         "if false then",
-        ("scripts/test_settle_attempt.py::test_a_report_after_reconciliation_is_kept_and_changes_nothing",),
+        ("scripts/test_settle_attempt_late.py::test_a_report_after_reconciliation_is_kept_and_changes_nothing",),
     ),
     Break(
         "C-111",
