@@ -24,6 +24,8 @@ def run_object(run: Run, *, shown_as: str | None = None) -> dict[str, Any]:
         shown["run_status"] = run.status.value
     if run.end_code is not None:
         shown["code"] = run.end_code
+    if run.handler is not None:
+        shown |= {"handler": run.handler, "narration": run.narration}
     shown["journal_cursor"] = run.journal_length
     shown["calls"] = [call_object(call) for call in run.calls]
     return shown
