@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,12 @@ from tests.support.proxy import TcpProxy
 from tests.support.stack import Api, Stack, native_section, quick_section
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
+
+
+def refused(api: Api, delivery: str) -> bool:
+    """Whether a new delivery is answered 503, which it may be sent again after."""
+    reply = api.trigger("session-1", delivery, [("pay", {"id": delivery})])
+    return reply.status == 503 and "Retry-After" in reply.headers
 
 
 def refused_with(api: Api, code: str, delivery: str) -> bool:
@@ -46,6 +53,33 @@ def test_a_store_emptied_under_running_processes(valkey: ValkeyProcess, tmp_path
         after = api.trigger("session-9", "d1", [("pay", {"id": "after"})], wait=20)
         assert after.body["status"] == "completed"
         check([effect for effect in stack.effects() if effect["id"] == "after"], read_ledger(valkey, ["session-9"]))
+
+
+@pytest.mark.acceptance
+@pytest.mark.proves("C-24", "C-26")
+@pytest.mark.parametrize("trouble", ["full", "replica"])
+def test_a_store_that_refuses_writes_for_a_while(valkey: ValkeyProcess, tmp_path: Path, trouble: str) -> None:
+    client: Any = valkey.client()
+    with Stack(tmp_path / "stack", valkey.url, native_section() + quick_section(lease=10.0)) as stack:
+        api = stack.add_front_door()
+        stack.add_worker()
+        run = api.trigger("session-1", "d1", [("pay_slowly", {"id": number, "after": 0.5}) for number in range(2)]).body
+        wait_until(stack.effects, 20, "the first effect")
+        if trouble == "full":
+            client.config_set("maxmemory", 1)
+        else:
+            client.replicaof("127.0.0.1", 1)
+        assert wait_until(lambda: refused(api, "d2"), 10, "the front door to refuse")
+        wait_until(lambda: '"report_waits"' in stack.logs(), 15, "the report of the first call to wait")
+        assert len(stack.effects()) == 1
+        if trouble == "full":
+            client.config_set("maxmemory", 0)
+        else:
+            client.replicaof("NO", "ONE")
+        assert api.ended(run["run_id"])["status"] == "completed"
+        found = read_ledger(valkey, ["session-1"])
+        assert found.statuses() == {"completed": 2}
+        check(stack.effects(), found)
 
 
 @pytest.mark.acceptance
