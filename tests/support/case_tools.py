@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,15 @@ async def case_held(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
     return {"echo": arguments}
 
 
+async def case_busy(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Holds the loop in slices of 200 ms, as bad host code does, for `seconds`."""
+    ends = time.monotonic() + arguments["seconds"]
+    while time.monotonic() < ends:
+        time.sleep(0.2)  # that it blocks is the case
+        await asyncio.sleep(0)
+    return {"busy": arguments["seconds"]}
+
+
 async def case_odd(arguments: dict[str, Any], context: Any) -> Any:
     """The effect, and an answer that JSON cannot hold or nobody should keep."""
     _effect(ODD, arguments, context)
@@ -94,7 +104,7 @@ def level_by_amount(tool: str, arguments: Mapping[str, Any]) -> str | None:
 
 def bind(engine: Any) -> None:
     """Registers the tools: three declared as mutations, one that asks a person, one that may, one unprotected."""
-    for handler in (case_pay, case_held, case_odd, case_look):
+    for handler in (case_pay, case_held, case_odd, case_busy, case_look):
         engine.register_native_tool(handler.__name__, handler)
     engine.register_native_tool(ASK, case_ask, human="approve")
     engine.register_native_tool(BY_AMOUNT, case_by_amount, human="dynamic")

@@ -1,0 +1,47 @@
+"""C09: the product's own deadline decides, on its own clock; a time limit of the job queue meets no tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledger.adapters.rq_wake import JOB, RqWaker
+from tests.support.casework import CaseStack
+from tests.support.stack import Stack, native_section, quick_section
+from tests.support.valkey import ValkeyProcess
+from tests.support.wait import wait_until
+
+
+@pytest.mark.proves("C-51", "C-54")
+def test_a_deadline_holds_while_other_code_keeps_the_loop_busy(cases: CaseStack) -> None:
+    """(b) host code blocks the loop in slices of 200 ms"""
+    busy = cases.api.trigger("c09-busy", "d1", [("case_busy", {"seconds": 6.0})]).body
+    held = [("case_held", {"case": "c09", "gate": "c09"})]
+    run = cases.api.trigger("c09", "d1", held, deadline_seconds=2.0).body
+    ended = cases.api.ended(run["run_id"])
+    assert cases.api.run(busy["run_id"])["status"] == "running"
+    call = ended["calls"][0]
+    assert (call["status"], call["outcome"]["reason"]) == ("outcome_unknown", "execution_timeout")
+    cases.open_gate("c09")
+    assert cases.api.ended(busy["run_id"])["status"] == "completed"
+    # What came after the deadline is not told as a success.
+    assert cases.api.run(run["run_id"]) == ended
+
+
+@pytest.mark.proves("C-31")
+@pytest.mark.parametrize("fault", ["wake.heard:1:sleep=2500", "wake.heard:1:sleep=2500,settle.asked:1:sleep=1000"])
+def test_the_queue_s_alarm_meets_no_tool(valkey: ValkeyProcess, tmp_path: Path, fault: str) -> None:
+    """(a) and (d): RQ's limit of one second fires while a tool runs, and while its outcome is being written."""
+    config = native_section() + quick_section()
+    with Stack(tmp_path / "stack", valkey.url, config, env={"MUTATION_LEDGER_FAULT": fault}) as stack:
+        api = stack.add_front_door()
+        stack.add_worker()
+        queue = RqWaker(valkey.url)._open()
+        job = queue.enqueue(JOB, False, job_timeout=1)
+        run = api.trigger("c09", "d1", [("pay_slowly", {"id": "c09", "after": 2.0})]).body
+        wait_until(lambda: job.get_status(refresh=True) == "failed", 20, "RQ's alarm")
+        ended = api.ended(run["run_id"])
+        assert (ended["status"], ended["calls"][0]["status"]) == ("completed", "completed")
+        assert len(stack.effects()) == 1
+        queue.connection.close()
