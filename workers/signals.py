@@ -33,4 +33,5 @@ class SignalListener:
         if data == b"r":
             self._ready(self._channels[channel])
         elif data.startswith(b"n"):
-            self._news(data[1:].decode())
+            # Anybody may publish anything here; a hint that makes no sense is none.
+            self._news(data[1:].decode("ascii", "replace"))

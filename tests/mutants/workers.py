@@ -32,7 +32,7 @@ WORKERS = (
     ),
     Break(
         "C-21",
-        SYNC,
+        "ledger/store/connections.py",
         "self._checked_at <= RECHECK_SECONDS:",
         "self._checked_at <= 1e9:",
         (f"{SYNC_TESTS}::test_settings_that_change_under_a_running_process_stop_it_until_they_are_right",),
@@ -91,8 +91,8 @@ WORKERS = (
     ),
     Break(
         "C-27",
-        "ledger/store/aio.py",
-        "            self.view.confirmed(call.shard, n, waiting.store_id)",
+        "ledger/store/lanes.py",
+        "            self._view.confirmed(call.shard, n, waiting.store_id)",
         "            pass",
         ("integration/test_store_async.py::test_a_store_accepted_under_many_calls_is_followed_by_all",),
     ),
@@ -112,9 +112,9 @@ WORKERS = (
     ),
     Break(
         "C-31",
-        "workers/signals.py",
-        "                if silent:",
-        "                if False:",
+        "ledger/store/hints.py",
+        '        raise RedisConnectionError("no answer on the connection for hints") from None',
+        "        return await stream.read()",
         ("integration/test_worker_leases.py::test_a_signal_connection_that_died_silently_is_replaced",),
     ),
     Break(
