@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,6 @@ from typing import Any
 import pytest
 
 from ledger.admission import tombstone_member
-from tests.support import cli
 from tests.support.casework import untouched
 from tests.support.service import AUTO, Bench, plan
 
@@ -50,11 +51,12 @@ def test_a_tombstone_names_nobody(bench: Bench) -> None:
 
 
 @pytest.mark.proves("C-84")
-def test_serve_says_so_at_its_start(
-    bench: Bench, store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_serve_says_so_at_its_start(bench: Bench, store_url: str, tmp_path: Path) -> None:
     bench.trigger((AUTO, {"n": 1}))
-    ran = cli.run(capsys, "serve", "--redis-url", store_url, "--data", tmp_path / "elsewhere")
-    assert ran.code == 1
-    assert ran.err.count("\n") == 1
-    assert "another tombstone key" in ran.err
+    command = [sys.executable, "-m", "ledger.cli", "serve", "--redis-url", store_url]
+    ran = subprocess.run(
+        [*command, "--data", str(tmp_path / "elsewhere")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.count("\n") == 1
+    assert "another tombstone key" in ran.stderr
