@@ -16,9 +16,9 @@ from tests.support.wait import wait_until
 @pytest.mark.proves("C-51", "C-54")
 def test_a_deadline_holds_while_other_code_keeps_the_loop_busy(cases: CaseStack) -> None:
     """(b) host code blocks the loop in slices of 200 ms"""
-    busy = cases.api.trigger("c09-busy", "d1", [("case_busy", {"seconds": 6.0})]).body
+    busy = cases.api.trigger("c09-busy", "d1", [("case_busy", {"seconds": 9.0})]).body
     held = [("case_held", {"case": "c09", "gate": "c09"})]
-    run = cases.api.trigger("c09", "d1", held, deadline_seconds=2.0).body
+    run = cases.api.trigger("c09", "d1", held, deadline_seconds=4.0).body
     ended = cases.api.ended(run["run_id"])
     assert cases.api.run(busy["run_id"])["status"] == "running"
     call = ended["calls"][0]

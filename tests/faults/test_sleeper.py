@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ def status(api: Api, session: str) -> str | None:
     return outcomes[0]["status"] if outcomes else None
 
 
+def _put_to_sleep(process: subprocess.Popen[bytes]) -> None:
+    """SIGSTOP, and wait until every thread has stopped: the signal only begins it."""
+    process.send_signal(signal.SIGSTOP)
+    tasks = Path(f"/proc/{process.pid}/task")
+
+    def stopped() -> bool:
+        return all((task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks.iterdir())
+
+    wait_until(stopped, 5, "every thread to stop")
+
+
 @pytest.mark.acceptance
 @pytest.mark.proves("C-53", "C-32", "C-10")
 def test_asleep_between_intent_and_dispatch(valkey: ValkeyProcess, tmp_path: Path) -> None:
@@ -36,7 +48,7 @@ def test_asleep_between_intent_and_dispatch(valkey: ValkeyProcess, tmp_path: Pat
         wait_until(stack.effects, 20, "the first effect")
         waiting = api.trigger("session-b", "d1", [(CREATE, {"title": "never sent"})]).body
         wait_until(lambda: status(api, "session-b"), 20, "the second intent")
-        sleeper.send_signal(signal.SIGSTOP)
+        _put_to_sleep(sleeper)
         stack.add_worker()
         wait_until(lambda: status(api, "session-b") == "outcome_unknown", 20, "its lease to end")
         assert api.ended(waiting["run_id"])["calls"][0]["status"] == "outcome_unknown"
@@ -60,7 +72,7 @@ def test_asleep_before_its_claim_was_answered(valkey: ValkeyProcess, tmp_path: P
         answer = proxy.hold_reply(marker("claim_sessions"), saying=b"session-b")
         run = api.trigger("session-b", "d1", [("pay", {"id": "never sent"})]).body
         assert answer.arrived.wait(10)
-        sleeper.send_signal(signal.SIGSTOP)
+        _put_to_sleep(sleeper)
         answer.release()
         stack.add_worker()
         assert api.ended(run["run_id"])["calls"][0]["status"] == "outcome_unknown"
