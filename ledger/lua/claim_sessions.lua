@@ -32,7 +32,7 @@ local claim_key = K.claim(q.no)
 local before = redis.call('LRANGE', claim_key, 0, -1)
 -- A repeat gets what it got; whoever claims anew must know what is protected.
 if #before == 0 and q.mx > 0 then require_policy(version, q.pv) end
-if q.aw then redis.call('SET', K.awake, string.format('%.0f', now + 2000)) end
+if q.aw then promise_to_look(now) end
 
 local function own(sid)
   local S = load_session(sid)

@@ -21,7 +21,7 @@ local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(AR
 
 guard(seq_key, store_id, seen)
 local now = store_now()
-if not redis.call('SET', K.swept_retention, '1', 'NX', 'PX', q.iv) then return { -1, 0, 0, 0, 0, 0 } end
+if swept_lately(K.swept_retention, now, q.iv) then return { -1, 0, 0, 0, 0, 0 } end
 
 local expired_count = 0
 local function expire_session(sid)

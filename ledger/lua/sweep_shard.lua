@@ -22,7 +22,7 @@ local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(AR
 
 guard(seq_key, store_id, seen)
 local now = store_now()
-if not redis.call('SET', K.swept, '1', 'NX', 'PX', q.iv) then return { -1, 0, {}, 0, 0 } end
+if swept_lately(K.swept, now, q.iv) then return { -1, 0, {}, 0, 0 } end
 
 -- Each item by itself: one that cannot be read (a newer version wrote it) is looked at again a lease later.
 local function each_due(index, work)
@@ -59,8 +59,8 @@ each_due(K.approvals, function(id)
 end)
 
 local claim = 0
-if redis.call('ZCARD', K.ready) > 0 and tonumber(redis.call('GET', K.awake) or '0') < now then
-  redis.call('SET', K.awake, string.format('%.0f', now + 2000))
+if redis.call('ZCARD', K.ready) > 0 and nobody_awake(now) then
+  promise_to_look(now)
   claim = 1
 end
 if WAKE == 1 then claim = 1 end
