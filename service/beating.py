@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable
 
 import structlog
@@ -14,6 +15,8 @@ from ledger.policy import Policy
 from ledger.store import SyncStore
 
 log = structlog.get_logger(__name__)
+
+WATCH_SECONDS = 1.0
 
 
 class PolicyDiffers(LedgerError):
@@ -55,7 +58,19 @@ class PolicyBeat:
                 self.check()
             except LedgerError as error:
                 log.warning("policy_beat", code=error.code)
-            self._stopping.wait(BEAT_SECONDS)
+            self._keep_watch()
+        self._leave()
+
+    def _keep_watch(self) -> None:
+        """Until the next beat: a store that was replaced hears soon what this process knows to be missing (C-27)."""
+        until = time.monotonic() + BEAT_SECONDS
+        while time.monotonic() < until and not self._stopping.wait(WATCH_SECONDS):
+            try:
+                self._store().keep_watch()
+            except LedgerError as error:
+                log.warning("store_watch", code=error.code)
+
+    def _leave(self) -> None:
         try:
             self._store().run(leave_policy(self._policy, self._process))
         except LedgerError as error:

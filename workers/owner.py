@@ -22,7 +22,7 @@ from ledger.attempts import (
     settle_attempt,
     void_attempt,
 )
-from ledger.errors import Refused
+from ledger.errors import Refused, StoreWentBack
 from ledger.faultpoints import reach
 from ledger.handlers import HandlerOffer, HandlerStart
 from ledger.identity import mutation_identity_of
@@ -151,6 +151,7 @@ class SessionOwner:
         if time.monotonic() - asked_at > self.shared.settings.checkpoint_wait:
             log.warning("checkpoint_late", run_id=begun.run_id, index=begun.index)
             return await self._put_back(begun.attempt, begun)
+        await self.shared.store.trusted()
         # An event of its own: what was asked of the call before says nothing about this one.
         self.cancel, self._current = asyncio.Event(), begun.step
         if begun.step == self._cancelled or self.shared.past_drain:
@@ -209,6 +210,8 @@ class SessionOwner:
         left = self.lease_from + self.shared.settings.lease - now
         if self.lost or left < self.shared.settings.lease_margin:
             return "lease"
+        if self.shared.store.went_back:
+            return StoreWentBack.code
         return None
 
     async def _settle(self, begun: Begun, reply: ToolReply) -> tuple[Work, float]:

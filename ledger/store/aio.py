@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
+import structlog
 from redis.exceptions import AskError, ResponseError
 
 from ledger.durability import Report, worst
 from ledger.errors import StoreError, StoreUnavailable, StoreWentBack
 from ledger.store.call import ScriptCall
 from ledger.store.dialing import place_async
+from ledger.store.lane import Exchange
 from ledger.store.lanes import Lanes, Waiting
 from ledger.store.opening import adopt_all, adopt_first, init_command
 from ledger.store.placement import Kind, Node, Placement
 from ledger.store.settings import StoreSettings
 from ledger.store.sync import ADOPTIONS_MAX, MOVES_MAX
+from ledger.store.trust import TRUST_SECONDS, check_commands, require_kept
 from ledger.store.view import LedgerView
 from ledger.store.wire import StoreChanged, translate
 
 T = TypeVar("T")
+log = structlog.get_logger(__name__)
 LANES = 4
 
 
@@ -34,7 +41,11 @@ class AsyncStore:
         self._count = lanes
         self._placement: Placement | None = None
         self._servers: dict[Node | None, Lanes] = {}
+        # Which server holds each shard: as far as is known, and only while that is known to be right.
+        self._held: list[Lanes] = []
         self._serving: list[Lanes] = []
+        self._refused: tuple[bytes, ...] = ()
+        self._trusted_at = -math.inf
         self._placing = asyncio.Lock()
         self._agreed = False
         self._closed = False
@@ -72,7 +83,41 @@ class AsyncStore:
                 return await self._routed(call)
             except StoreChanged as changed:
                 self.view.adopt(call.shard, changed.store_id)
+            except StoreWentBack:
+                await self._refuse_everywhere()
+                raise
         raise StoreUnavailable("the store keeps changing its id", sent=False)
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the store was found to lack confirmed writes and nobody has accepted it since (C-27)."""
+        return self._refused == tuple(self.view.ids)
+
+    async def trusted(self) -> None:
+        """Waits while a server was met anew so lately that other processes may still find something missing (C-27)."""
+        while (left := self._trusted_at - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+    async def _met(self, node: Node | None, exchange: Exchange) -> None:
+        """Another life of a server: what this process knows to be confirmed must still be there (C-27)."""
+        if self._agreed:
+            self._trusted_at = time.monotonic() + TRUST_SECONDS
+            require_kept(await exchange(check_commands(self.view, self._shards_of(node))))
+
+    def _shards_of(self, node: Node | None) -> list[int]:
+        server = self._servers.get(node)
+        return [shard for shard, serving in enumerate(self._held) if serving is server]
+
+    async def _refuse_everywhere(self) -> None:
+        """One shard lacks confirmed writes: no other is to be trusted either, by any process. Done once a store id."""
+        if self.went_back:
+            return
+        self._refused = tuple(self.view.ids)
+        for node, server in self._servers.items():
+            try:
+                await server.tell(check_commands(self.view, self._shards_of(node), refuse=True))
+            except StoreUnavailable as error:
+                log.warning("store_not_refused", code=error.code)
 
     async def command(self, *words: bytes | str | int, shard: int = 0) -> Any:
         """Runs one plain command on the server of a shard; for set-up and tools, not for ledger writes.
@@ -131,14 +176,15 @@ class AsyncStore:
             shards = placement.shards_by_node(self.settings.redis.shards)
             for node in shards:
                 await self._opened(node)
-            self._serving = [self._servers[placement.of_shard(shard)] for shard in range(self.settings.redis.shards)]
+            self._held = [self._servers[placement.of_shard(shard)] for shard in range(self.settings.redis.shards)]
+            self._serving = self._held
             self._placement = placement
             return placement
 
     async def _opened(self, node: Node | None) -> None:
         server = self._servers.get(node)
         if server is None:
-            server = Lanes(lambda: self.settings, self.view, node, self._count)
+            server = Lanes(lambda: self.settings, self.view, node, self._count, partial(self._met, node))
         await server.open()
         self._servers[node] = server
 

@@ -33,8 +33,12 @@ class Connections:
     Connections are kept; one that failed is dropped, and nothing is sent twice.
     """
 
-    def __init__(self, settings: StoreSettings, node: Node | None) -> None:
+    def __init__(
+        self, settings: StoreSettings, node: Node | None, met: Callable[[Exchange], None] = lambda exchange: None
+    ) -> None:
+        """`met` is called with each life of the server that was not met before, and may raise."""
         self.node = node
+        self._met = met
         self.report: Report | None = None
         self._settings = settings
         self._idle: deque[tuple[Any, float]] = deque()
@@ -42,15 +46,18 @@ class Connections:
         self._checking = threading.Lock()
         self._checked_at = -math.inf
 
-    def use(self, work: Callable[[Exchange], T]) -> T:
+    def use(self, work: Callable[[Exchange], T], until: float = math.inf) -> T:
         """Hands `work` the means to exchange commands on one connection; a connection that failed is dropped.
+
+        No reply is waited for beyond `until`, in seconds of `time.monotonic`: also what must be asked of a new
+        connection before `work` takes of the same time.
 
         Raises:
             StoreUnavailable, StoreUnsafe: nothing was sent, or what `work` raises.
         """
-        connection = self._acquire()
+        connection = self._acquire(until)
         try:
-            result = work(lambda commands: _exchange(connection, commands))
+            result = work(lambda commands: _exchange(connection, commands, until))
         except BaseException:
             # Also a greenlet killed in the middle must not leave a half-read connection to the next caller.
             connection.disconnect()
@@ -62,32 +69,47 @@ class Connections:
         """Connects and verifies a server that was not met before."""
         self.use(lambda _: None)
 
-    def recheck(self) -> Report:
+    def recheck(self, until: float = math.inf) -> Report:
         """Looks at the settings again (C-21). Raises StoreUnavailable, StoreUnsafe."""
-        return self.use(self._verify)
+        return self.use(self._verify, until)
 
-    def recheck_if_due(self) -> None:
+    def recheck_if_due(self, until: float) -> None:
         """The same, every 10 s."""
         if time.monotonic() - self._checked_at <= RECHECK_SECONDS:
             return
         # One looks, everybody else waits for what it finds: nothing is sent on settings nobody has seen (C-21).
-        with self._checking:
+        if not self._checking.acquire(timeout=max(0.0, until - time.monotonic())):
+            raise StoreUnavailable("the store's settings are still being looked at", sent=False)
+        try:
             if time.monotonic() - self._checked_at > RECHECK_SECONDS:
-                self.recheck()
+                self.recheck(until)
+        finally:
+            self._checking.release()
+
+    def tell(self, commands: Sequence[Command]) -> None:
+        """Sends commands on a connection of their own to a server that may be one not to be trusted.
+
+        Raises StoreUnavailable.
+        """
+        connection = dial(self._settings, self.node)
+        try:
+            _exchange(connection, commands, math.inf)
+        finally:
+            connection.disconnect()
 
     def close(self) -> None:
         """Closes all idle connections."""
         while (connection := self._pop_idle()) is not None:
             connection.disconnect()
 
-    def _acquire(self) -> Any:
+    def _acquire(self, until: float) -> Any:
         while (connection := self._pop_idle()) is not None:
             if connection._sock is not None and not _is_stale(connection):
                 return connection
             connection.disconnect()
         connection = dial(self._settings, self.node)
         try:
-            self._meet(connection)
+            self._meet(lambda commands: _exchange(connection, commands, until))
         except BaseException:
             connection.disconnect()
             raise
@@ -112,14 +134,15 @@ class Connections:
         except IndexError:  # other threads took them meanwhile
             return
 
-    def _meet(self, connection: Any) -> None:
+    def _meet(self, exchange: Exchange) -> None:
         """A server life not met before has its settings verified first (C-21)."""
-        (info,) = _exchange(connection, [["INFO", "server"]])
+        (info,) = exchange([["INFO", "server"]])
         if isinstance(info, ResponseError):
             raise translate(info) from None
         run_id = run_id_in(info)
         if run_id != self._run_id:
-            self._verify(lambda commands: _exchange(connection, commands))
+            self._verify(exchange)
+            self._met(exchange)
             self._run_id = run_id
 
     def _verify(self, exchange: Exchange) -> Report:
@@ -138,7 +161,7 @@ def run_id_in(info: bytes) -> str:
     return ""
 
 
-def _exchange(connection: Any, commands: Sequence[Command]) -> list[Any]:
+def _exchange(connection: Any, commands: Sequence[Command], until: float) -> list[Any]:
     """Sends all commands at once and reads every reply; an error reply is returned, not raised."""
     sent = False
     replies: list[Any] = []
@@ -151,7 +174,9 @@ def _exchange(connection: Any, commands: Sequence[Command]) -> list[Any]:
         reach("store.sent")
         for _ in commands:
             try:
-                replies.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
+                timeout = min(connection.socket_timeout, max(0.01, until - time.monotonic()))
+                reply = connection.read_response(disable_decoding=True, timeout=timeout, disconnect_on_error=False)
+                replies.append(reply)
             except ResponseError as error:
                 replies.append(error)
     except (RedisError, OSError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -22,13 +22,18 @@ from ledger.store.scripts import Script
 from ledger.store.settings import StoreSettings
 from ledger.store.wire import is_known_already, translate
 
+Exchange = Callable[[Sequence[Command]], Awaitable[list[Any]]]
+Met = Callable[[Exchange], Awaitable[None]]
+
 
 class Acquaintance:
     """What all lanes of a process know of one server: which life of it was verified, and when (C-21)."""
 
-    def __init__(self, settings: StoreSettings, node: Node | None) -> None:
+    def __init__(self, settings: StoreSettings, node: Node | None, met: Met) -> None:
+        """`met` is called with each life of the server that was not met before, and may raise."""
         self.settings = settings
         self.node = node
+        self.met = met
         self.report: Report | None = None
         self.run_id = ""
         self.checked_at = -math.inf
@@ -99,7 +104,7 @@ class Lane:
             sent = True
             stream.send(commands)
             reach("store.sent")
-            async with asyncio.timeout(self._known.settings.wait_seconds + 2.0):
+            async with asyncio.timeout(self._known.settings.answer_seconds):
                 replies = [await stream.read() for _ in commands]
         except (RedisError, OSError, TimeoutError) as error:
             await self.drop()
@@ -127,6 +132,7 @@ class Lane:
         async with known.looking:
             if run_id != known.run_id:
                 await self._verify()
+                await known.met(self.exchange)
                 known.run_id = run_id
 
     async def _verify(self) -> None:

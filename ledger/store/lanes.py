@@ -7,14 +7,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from redis.exceptions import AskError, ResponseError
+from redis.exceptions import AskError, RedisError, ResponseError
 
 from ledger.durability import Report
 from ledger.errors import StoreUnavailable, Unconfirmed
 from ledger.store.call import ScriptCall
-from ledger.store.lane import Acquaintance, Lane
+from ledger.store.dialing import dial_async
+from ledger.store.lane import Acquaintance, Lane, Met
 from ledger.store.placement import Node
-from ledger.store.replies import Command
+from ledger.store.replies import Command, ReplyStream
 from ledger.store.settings import StoreSettings
 from ledger.store.view import LedgerView
 from ledger.store.wire import check_aof, is_missing_script, translate
@@ -43,11 +44,13 @@ class Lanes:
     neither waits for the other. Nothing is ever sent twice here. `settings` is asked for anew at every batch.
     """
 
-    def __init__(self, settings: Callable[[], StoreSettings], view: LedgerView, node: Node | None, lanes: int) -> None:
+    def __init__(
+        self, settings: Callable[[], StoreSettings], view: LedgerView, node: Node | None, lanes: int, met: Met
+    ) -> None:
         self.node = node
         self._settings = settings
         self._view = view
-        self._known = Acquaintance(settings(), node)
+        self._known = Acquaintance(settings(), node, met)
         self._lanes = [Lane(self._known) for _ in range(lanes)]
         self._idle: list[asyncio.Event] = []
         self._roused = False
@@ -69,6 +72,23 @@ class Lanes:
         if not self._tasks:
             await self._lanes[0].ready()
             self._tasks = [asyncio.create_task(self._serve(lane), name="store-lane") for lane in self._lanes]
+
+    async def tell(self, commands: Sequence[Command]) -> None:
+        """Sends commands on a connection of their own to a server that may be one not to be trusted.
+
+        Raises StoreUnavailable.
+        """
+        connection = await dial_async(self._settings(), self.node)
+        stream = ReplyStream(connection)
+        try:
+            stream.send(commands)
+            async with asyncio.timeout(self._settings().answer_seconds):
+                for _ in commands:
+                    await stream.read()
+        except (RedisError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(f"the store did not answer ({type(error).__name__})", sent=True) from None
+        finally:
+            await connection.disconnect(nowait=True)
 
     async def once(self, commands: Sequence[Command]) -> list[Any]:
         """Runs plain commands on a connection of their own; replies in order, errors among them."""

@@ -67,7 +67,7 @@ class StoreSettings:
         if bare:
             kwargs = {name: value for name, value in kwargs.items() if name not in ("username", "password", "db")}
         kwargs.update(
-            socket_timeout=self.wait_seconds + 2.0,
+            socket_timeout=self.answer_seconds,
             socket_connect_timeout=self.connect_seconds,
             retry=Retry(NoBackoff(), 0),
             retry_on_timeout=False,
@@ -81,6 +81,11 @@ class StoreSettings:
         if self.address.base.startswith("unix:"):
             return module.UnixDomainSocketConnection
         return module.SSLConnection if self.address.base.startswith("rediss:") else module.Connection
+
+    @property
+    def answer_seconds(self) -> float:
+        """How long an answer is waited for: longer than the store itself waits, so that its word comes first."""
+        return self.wait_seconds + 2.0
 
     @property
     def waits_aof(self) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
+import structlog
 from redis.exceptions import AskError, ResponseError
 
 from ledger.durability import Report, worst
@@ -17,10 +20,12 @@ from ledger.store.dialing import place
 from ledger.store.opening import adopt_all, adopt_first, init_command
 from ledger.store.placement import Kind, Node, Placement
 from ledger.store.settings import StoreSettings
+from ledger.store.trust import check_commands, require_kept
 from ledger.store.view import LedgerView
 from ledger.store.wire import StoreChanged, check_aof, is_known_already, is_missing_script, translate
 
 T = TypeVar("T")
+log = structlog.get_logger(__name__)
 ADOPTIONS_MAX = 3
 """A store is accepted by a person; one that changes its id again and again is not usable."""
 MOVES_MAX = 3
@@ -41,6 +46,7 @@ class SyncStore:
         self._placement: Placement | None = None
         self._servers: dict[Node | None, Connections] = {}
         self._opened = False
+        self._refused: tuple[bytes, ...] = ()
         self._lock = threading.Lock()
         self._placing = threading.Lock()
 
@@ -86,6 +92,9 @@ class SyncStore:
                 return self._routed(lambda: self._once(call))
             except StoreChanged as changed:
                 self.view.adopt(call.shard, changed.store_id)
+            except StoreWentBack:
+                self._refuse_everywhere()
+                raise
         raise StoreUnavailable("the store keeps changing its id", sent=False)
 
     def command(self, commands: Sequence[Command]) -> list[Any]:
@@ -111,6 +120,17 @@ class SyncStore:
         if report is None:
             raise StoreUnavailable("the store was not checked yet", sent=False)
         return report
+
+    def keep_watch(self) -> None:
+        """Notices a server that was replaced or started again while nobody asked for anything (C-27).
+
+        Sends nothing while its connection is alive. Raises StoreUnavailable, StoreUnsafe, StoreWentBack.
+        """
+        try:
+            self._everywhere(Connections.meet)
+        except StoreWentBack:
+            self._refuse_everywhere()
+            raise
 
     def each_server(self, *command: str) -> None:
         """Runs one plain command on every server that holds shards; raises as `command`."""
@@ -154,7 +174,32 @@ class SyncStore:
         return found
 
     def _server(self, node: Node | None) -> Connections:
-        return self._servers.setdefault(node, Connections(self.settings, node))
+        found = self._servers.get(node)
+        if found is None:
+            met = partial(self._met, node)
+            found = self._servers.setdefault(node, Connections(self.settings, node, met))
+        return found
+
+    def _met(self, node: Node | None, exchange: Exchange) -> None:
+        """Another life of a server: what this process knows to be confirmed must still be there (C-27)."""
+        if self._opened:
+            require_kept(exchange(check_commands(self.view, self._shards_of(node))))
+
+    def _shards_of(self, node: Node | None) -> list[int]:
+        return self._placed().shards_by_node(self.settings.redis.shards).get(node, [])
+
+    def _refuse_everywhere(self) -> None:
+        """One shard lacks confirmed writes: no other is to be trusted either, by any process. Done once a store id."""
+        known = tuple(self.view.ids)
+        if known == self._refused:
+            return
+        self._refused = known
+        for node, server in list(self._servers.items()):
+            commands = check_commands(self.view, self._shards_of(node), refuse=True)
+            try:
+                server.tell(commands)
+            except StoreUnavailable as error:
+                log.warning("store_not_refused", code=error.code)
 
     def _once(self, call: ScriptCall[T]) -> T:
         server = self._server(self._placed().of_shard(call.shard))
@@ -163,8 +208,10 @@ class SyncStore:
         commands: list[Command] = [sent]
         if wait:
             commands.append(self.settings.aof_command())
-        server.recheck_if_due()
-        replies = server.use(lambda exchange: _loaded(exchange, call, commands))
+        # One time for all of it: a slow store must not be waited for once a round trip.
+        until = time.monotonic() + self.settings.answer_seconds
+        server.recheck_if_due(until)
+        replies = server.use(lambda exchange: _loaded(exchange, call, commands), until)
         _raise_first(replies[:1])
         reply = replies[0]
         n = reply[0]

@@ -240,7 +240,7 @@ def test_reconcile_names_what_it_cannot_find(ml: Cli, publisher: Publisher) -> N
 def test_accepting_makes_every_process_go_on_under_one_new_id(
     ml: Cli, publisher: Publisher, valkey_session: ValkeyProcess, store_url: str
 ) -> None:
-    """Emptied while a process lives, which then meets one shard, is told, and goes on in all shards once accepted."""
+    """Emptied while a process lives, which meets one shard, stops all, and goes on everywhere once accepted."""
     publisher.publish(4)
     client = valkey_session.client()
     client.flushall()
@@ -250,7 +250,7 @@ def test_accepting_makes_every_process_go_on_under_one_new_id(
     assert (ran.code, "store accept" in ran.err) == (1, True)
     accepted = ml("store", "accept", "--yes", "--json")
     assert accepted.code == 0
-    assert "1 of 16 shards are refused" in accepted.err
+    assert "16 of 16 shards are refused" in accepted.err
     ids = {client.hget(f"ml:{{{shard:02x}}}:seq", "store") for shard in range(SHARDS)}
     assert ids == {accepted.json["store_id"].encode()}
     for shard in range(SHARDS):
