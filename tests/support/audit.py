@@ -18,10 +18,15 @@ _SESSION = re.compile(r"^ml:\{([0-9a-f]{2})\}:session:([0-9a-f]{32})$")
 
 @dataclass
 class Seen:
-    """What was seen so far. `violations` must stay empty."""
+    """What was seen so far. `violations` must stay empty.
 
+    `partial`: it began in the middle, so that an owner who was there before is not known.
+    """
+
+    partial: bool = False
     owners: dict[str, str] = field(default_factory=dict)
     last_number: dict[str, int] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
     claims: Counter[int] = field(default_factory=Counter)
     intents: Counter[int] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
@@ -35,6 +40,7 @@ class Seen:
         if number <= self.last_number.get(shard, 0):
             self.violations.append(f"{token} is not above {self.last_number[shard]}")
         self.last_number[shard] = number
+        self.known.add(sid)
         self.owners[sid] = token
         self.claims[pid_of(token)] += 1
 
@@ -46,10 +52,36 @@ class Seen:
     def intent(self, sid: str, step: str, current: str) -> None:
         """An attempt was begun; `current` is its packed record as MONITOR shows it, with the attempt's token inside."""
         owner = self.owners.get(sid)
+        if self.partial and sid not in self.known:
+            return
         if owner is None or f"{owner}-{step}" not in current:
             self.violations.append(f"{current} began in {sid}, which {owner} had")
         else:
             self.intents[pid_of(owner)] += 1
+
+    def read(self, words: list[str]) -> None:
+        """Takes in one command that the server ran."""
+        match = _SESSION.match(words[1]) if len(words) > 1 else None
+        if match is None:
+            return
+        command = words[0].upper()
+        shard, sid = match.groups()
+        fields = words[2:]
+        if command in ("HSET", "HMSET"):
+            self._wrote(shard, sid, dict(zip(fields[::2], fields[1::2], strict=True)))
+        elif command in ("RENAME", "DEL", "UNLINK"):
+            self.gone(sid, "erased")
+        elif command == "HDEL" and "o" in fields:
+            self.gone(sid, "disowned")
+
+    def _wrote(self, shard: str, sid: str, fields: dict[str, str]) -> None:
+        if "o" in fields:
+            self.claimed(shard, sid, fields["o"])
+        step = fields.get("p", "")
+        if re.match(r"^\d+[ry]", step):
+            self.left["yielded" if "y" in step else "released"] += 1
+        if step.endswith("b") and "c" in fields:
+            self.intent(sid, step.removesuffix("b"), fields["c"])
 
 
 def pid_of(token: str) -> int:
@@ -83,27 +115,4 @@ class OwnerAudit:
             for line in lines:
                 self.running = True
                 if b":session:" in line:
-                    self._read(_ARGUMENT.findall(line.decode("utf-8", "replace")))
-
-    def _read(self, words: list[str]) -> None:
-        command = words[0].upper()
-        match = _SESSION.match(words[1])
-        if match is None:
-            return
-        shard, sid = match.groups()
-        fields = words[2:]
-        if command == "HSET":
-            self._wrote(shard, sid, dict(zip(fields[::2], fields[1::2], strict=True)))
-        elif command == "RENAME":
-            self.seen.gone(sid, "erased")
-        elif command == "HDEL" and "o" in fields:
-            self.seen.gone(sid, "disowned")
-
-    def _wrote(self, shard: str, sid: str, fields: dict[str, str]) -> None:
-        if "o" in fields:
-            self.seen.claimed(shard, sid, fields["o"])
-        step = fields.get("p", "")
-        if re.match(r"^\d+[ry]", step):
-            self.seen.left["yielded" if "y" in step else "released"] += 1
-        if step.endswith("b") and "c" in fields:
-            self.seen.intent(sid, step.removesuffix("b"), fields["c"])
+                    self.seen.read(_ARGUMENT.findall(line.decode("utf-8", "replace")))

@@ -52,9 +52,10 @@ class Disk:
         _undo_renames(folder, target, survived)
         return survived
 
-    def forget(self) -> None:
-        """What was on disk is on disk: the next power loss counts from here, as after a start from a copy."""
-        self.log.write_text("")
+    def keep(self, folder: Path) -> None:
+        """What is in `folder` now is on disk: the next power loss counts from here, as after a start from a copy."""
+        files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        self.log.write_text("".join(f"F {path.stat().st_size} {path}\n" for path in files))
 
     def _set(self, index: int, value: int) -> None:
         with self._control.open("r+b") as file, mmap.mmap(file.fileno(), _CONTROL.size) as shared:

@@ -74,6 +74,8 @@ class TcpProxy:
         self.port = 0
         self.lost = 0
         self.accepted = 0
+        self._delay = 0.0
+        self._cuts: list[bytes | int] = []
         self._held: list[Held] = []
         self._replies_asked: list[_Loss | Held] = []
         self._pairs: set[_Pair] = set()
@@ -106,6 +108,16 @@ class TcpProxy:
         """
         self._loop.call_soon_threadsafe(self._replies_asked.append, _Loss(marker, saying, then))
 
+    def cut_request(self, at: bytes | int) -> None:
+        """Of the next request that holds these bytes, or of the next such many bytes of requests, the store gets what
+        comes before; then the connection is closed. Counted in `lost`.
+        """
+        self._loop.call_soon_threadsafe(self._cuts.append, at)
+
+    def delay(self, seconds: float) -> None:
+        """Everything takes so much longer in each direction; 0 is as before."""
+        self._delay = seconds
+
     def hold_request(self, marker: bytes) -> Held:
         """Keeps the next request that holds `marker` from the store until it is released."""
         held = Held(self._loop, marker)
@@ -122,7 +134,8 @@ class TcpProxy:
         return held
 
     def disarm(self) -> None:
-        """Forgets what was to be lost or held."""
+        """Forgets what was to be lost, cut or held."""
+        self._loop.call_soon_threadsafe(self._cuts.clear)
         self._loop.call_soon_threadsafe(self._held.clear)
         self._loop.call_soon_threadsafe(self._replies_asked.clear)
 
@@ -183,8 +196,14 @@ class TcpProxy:
     async def _requests(self, pair: _Pair, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
-                await self._flowing.wait()
+                await self._pass()
                 self._mark(pair, data)
+                cut = self._cut_in(data)
+                if cut is not None:
+                    pair.store.write(data[:cut])
+                    await pair.store.drain()
+                    self.lost += 1
+                    return
                 held = next((held for held in self._held if held.marker in data), None)
                 if held is not None:
                     self._held.remove(held)
@@ -193,6 +212,26 @@ class TcpProxy:
                 await pair.store.drain()
                 if held is not None:
                     held.passed.set()
+
+    async def _pass(self) -> None:
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        await self._flowing.wait()
+
+    def _cut_in(self, data: bytes) -> int | None:
+        """Where these bytes of a request are to be cut off."""
+        for number, at in enumerate(self._cuts):
+            if isinstance(at, bytes):
+                found = data.find(at)
+                if found >= 0:
+                    del self._cuts[number]
+                    return found
+            elif at < len(data):
+                del self._cuts[number]
+                return at
+            else:
+                self._cuts[number] = at - len(data)
+        return None
 
     def _mark(self, pair: _Pair, data: bytes) -> None:
         # A marker may lie across two chunks.
@@ -213,7 +252,7 @@ class TcpProxy:
                     return
                 if asked is not None:
                     await asked.wait()
-                await self._flowing.wait()
+                await self._pass()
                 pair.client.write(data)
                 await pair.client.drain()
                 if asked is not None:

@@ -22,10 +22,13 @@ _READ: dict[str, Callable[[Any, bytes], Any]] = {
 }
 
 
-def take(client: Any) -> Snapshot:
-    """Every key of the store. Contents with packed records opened, not DUMPs: the order of a table may differ."""
+def take(client: Any, match: str = "*") -> Snapshot:
+    """Every key of the store, or those that match.
+
+    Contents with packed records opened, not DUMPs: the order of a table may differ.
+    """
     snapshot: Snapshot = {}
-    for key in client.scan_iter(count=1000):
+    for key in client.scan_iter(match, count=1000):
         kind = client.type(key).decode()
         if kind != "none":
             name = key.decode("utf-8", "backslashreplace")

@@ -209,6 +209,10 @@ class Stack:
         assert process.poll() is None, log.read_text()[-2000:]
         return process
 
+    def launch(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        """Starts a command of the program and leaves the rest to the caller."""
+        return self._start(name, arguments, None)
+
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """SIGKILL, and forget it."""
         process.kill()
