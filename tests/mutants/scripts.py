@@ -67,7 +67,10 @@ SCRIPTS = (
         BEGIN,
         "approval.us = true",
         "approval.us = nil",
-        ("scripts/test_begin_next.py::test_intent_and_consumed_approval_are_written_together",),
+        (
+            "scripts/test_begin_next.py::test_intent_and_consumed_approval_are_written_together",
+            "scripts/test_begin_next.py::test_one_approval_pays_for_one_attempt",
+        ),
     ),
     Break(
         "C-13",

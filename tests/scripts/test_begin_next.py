@@ -11,6 +11,7 @@ from ledger.attempts import Work, begin_next
 from ledger.identity import mutation_identity
 from ledger.states import MutationStatus, RunStatus
 from ledger.store import ScriptCall
+from ledger.store.codec import unpack_record
 from ledger.strict_json import check_arguments
 from tests.scripts.checking import refused, twice
 from tests.support.ledger import (
@@ -55,6 +56,8 @@ def test_intent_and_consumed_approval_are_written_together(ledger: Ledger) -> No
     assert entry.not_after == work.deadline + POLICY.drain_ms + POLICY.lease_ms
     assert (work.attempt, work.step) == (f"{token}-2", 2)
     assert ledger.statuses(run) == ["running"]
+    stored = unpack_record(ledger.raw.hget(key(f"approval:{run.calls[0].approval_id}"), "a"))
+    assert (stored["st"], stored["us"]) == ("approved", True)
 
 
 @pytest.mark.proves("C-13")
