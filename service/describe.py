@@ -18,7 +18,7 @@ from service.problems import PROBLEMS, URN
 # Any route may answer these.
 _ALWAYS = ("internal_error",)
 _WITH_TOKEN = ("unauthorized", "forbidden", "invalid_request", "rate_limited")
-_WITH_STORE = ("store_unavailable", "store_unconfirmed", "store_unsafe", "store_went_back")
+_WITH_STORE = ("store_unavailable", "store_unconfirmed", "store_unsafe", "store_went_back", "format_too_new")
 _WITH_BODY = ("body_too_large", "unsupported_media_type")
 
 

@@ -52,6 +52,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "internal_error": ProblemType(500, "Something failed inside the service"),
     "config_error": ProblemType(500, "The service is configured wrongly"),
     "not_implemented": ProblemType(501, "The transfer coding is not supported"),
+    "format_too_new": ProblemType(503, "A newer version wrote this record: update this service", 30),
     "policy_differs": ProblemType(503, "Living processes follow another policy", 5),
     "policy_stale": ProblemType(503, "Tools are being declared as mutations right now", 1),
     "store_unavailable": ProblemType(503, "The store cannot promise anything right now", 1),

@@ -27,14 +27,18 @@ class Cursors:
 
     @classmethod
     def from_json(cls, text: str) -> Cursors:
-        """Raises ConfigError if `text` is not what `to_json` wrote."""
+        """Raises ConfigError if `text` is not what `to_json` wrote, `format_too_new` if a newer version wrote it."""
+        newer = False
         try:
             data = json.loads(text)
-            version, store_id, positions = data["version"], data["store"], tuple(data["shards"])
-            fits = version == VERSION and isinstance(store_id, str)
+            newer = type(data["version"]) is int and data["version"] > VERSION
+            store_id, positions = data["store"], tuple(data["shards"])
+            fits = data["version"] == VERSION and isinstance(store_id, str)
             fits = fits and all(_STREAM_ID.fullmatch(position) for position in positions)
         except (ValueError, KeyError, TypeError):
             fits = False
+        if newer:
+            raise ConfigError("a newer version saved this cursor: update this consumer", code="format_too_new")
         if not fits:
             raise ConfigError("the saved cursor is damaged: move it away and resynchronise")
         return cls(store_id, positions)

@@ -11,6 +11,7 @@ from redis.exceptions import AskError, ResponseError
 
 from ledger.consumer.steps import Address, Exchange, Steps
 from ledger.errors import StoreError, StoreUnavailable
+from ledger.store.opening import require_layout
 from ledger.store.wire import StoreChanged, seq_key, translate
 
 Unit = tuple[int, ...]
@@ -79,7 +80,7 @@ def checked(reply: Any) -> Any:
 
 
 def discover() -> Steps[Topology]:
-    """Asks the store where its shards are. Raises StoreUnavailable or StoreError."""
+    """Asks the store where its shards are. Raises StoreUnavailable, StoreError; ConfigError for a newer layout."""
     (info,) = yield Exchange(None, [["INFO", "cluster"]])
     # A user who may not ask INFO is taken to be on a single server.
     clustered = isinstance(info, bytes) and b"cluster_enabled:1" in info
@@ -87,7 +88,8 @@ def discover() -> Steps[Topology]:
     if clustered:
         slots = checked((yield Exchange(None, [["CLUSTER", "SLOTS"]]))[0])
     first = owner_of(0, slots) if slots is not None else None
-    store_id, count = checked((yield Exchange(first, [["HMGET", seq_key(0), "store", "shards"]]))[0])
+    store_id, count, layout = checked((yield Exchange(first, [["HMGET", seq_key(0), "store", "shards", "layout"]]))[0])
+    require_layout(int(layout or 1))
     shards = int(count or 0)
     if store_id is None or shards < 1:
         return Topology(0, None, ())

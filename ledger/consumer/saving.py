@@ -29,6 +29,8 @@ class FileCursorStore:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError, ConfigError) as error:
+            if isinstance(error, ConfigError) and error.code == "format_too_new":
+                raise
             reason = error.strerror if isinstance(error, OSError) else "damaged: move it away and resynchronise"
             raise ConfigError(f"the cursor file {self.path} cannot be used: {reason}") from None
 

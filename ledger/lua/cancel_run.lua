@@ -21,6 +21,8 @@ local now = store_now()
 local R = load_run(run, now)
 local S = R and R.meta.tn == tenant and session_of(R)
 if not S then return { -1, 'unknown', 0, {} } end
+-- All calls are read before anything is written, so that one that cannot be read leaves nothing half done.
+for i = 0, call_count(R) - 1 do call_of(R, i) end
 local n = raise_seq(seq_key)
 -- What ran out before the cancel ended by itself, whether a sweep saw it or not (C-41).
 if not R.state.en then expire_due(S, R) end

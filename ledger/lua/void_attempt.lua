@@ -38,7 +38,10 @@ end
 local entry = current.k ~= 'u' and current.m and load_entry(S, current.t, current.m)
 local R = not repeated and load_run(current.r, now)
 if not repeated then
-  if R then R.at_call = current.i end
+  if R then
+    R.at_call = current.i
+    call_of(R, current.i)
+  end
   if entry and entry.s == 's' and entry.at == q.at then
     entry.vo = q.at
     apply_status(S, R or nil, current.t, current.m, entry, 'a', q.rs, now)

@@ -18,15 +18,15 @@ SCRIPT = SCRIPTS["init_shard"].source
 def test_it_makes_what_is_missing_and_changes_nothing_that_is_there(ledger: Ledger) -> None:
     before = ledger.snapshot()
     store_id = ledger.raw.hget(SEQ, "store")
-    assert ledger.raw.eval(SCRIPT, 1, SEQ, "other", 7) == [store_id, 0, b"", 1]
+    assert ledger.raw.eval(SCRIPT, 1, SEQ, "other", 7) == [store_id, 0, b"", 1, 1]
     assert ledger.snapshot() == before
     ledger.admit(plan(1))
     ledger.raw.hset(SEQ, "refused", "x")
-    assert ledger.raw.eval(SCRIPT, 1, SEQ, "other", 7) == [store_id, 1, b"x", 1]
+    assert ledger.raw.eval(SCRIPT, 1, SEQ, "other", 7) == [store_id, 1, b"x", 1, 1]
     ledger.raw.flushall()
     ledger.raw.hset(SEQ, mapping={"store": "accepted", "n": 3})
-    assert ledger.raw.eval(SCRIPT, 1, SEQ, "other", 7) == [b"accepted", 3, b"", 7]
-    assert ledger.raw.eval(SCRIPT, 1, SEQ, "other", 9) == [b"accepted", 3, b"", 7]
+    assert ledger.raw.eval(SCRIPT, 1, SEQ, "other", 7) == [b"accepted", 3, b"", 7, 1]
+    assert ledger.raw.eval(SCRIPT, 1, SEQ, "other", 9) == [b"accepted", 3, b"", 7, 1]
 
 
 @pytest.mark.proves("C-27")

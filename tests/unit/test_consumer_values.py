@@ -164,7 +164,7 @@ def test_cursors_survive_their_own_text() -> None:
         "null",
         "[]",
         '{"version": 1, "store": "s"}',
-        '{"version": 2, "store": "s", "shards": ["0-0"]}',
+        '{"version": 0, "store": "s", "shards": ["0-0"]}',
         '{"version": 1, "store": 3, "shards": ["0-0"]}',
         '{"version": 1, "store": "s", "shards": ["$"]}',
         '{"version": 1, "store": "s", "shards": ["0-0", null]}',

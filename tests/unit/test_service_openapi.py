@@ -129,7 +129,7 @@ def test_every_503_and_429_says_when_to_come_back() -> None:
 
 
 def test_unknown_codes_and_statuses_show_nothing_inner() -> None:
-    assert problem("format_too_new", "x")["code"] == "internal_error"
+    assert problem("outcome_unreadable", "x")["code"] == "internal_error"
     assert (code_of_status(418), code_of_status(502), code_of_status(404)) == (
         "invalid_request",
         "internal_error",

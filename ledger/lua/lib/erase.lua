@@ -1,9 +1,20 @@
 -- Ending a session, by erasure or expiry (C-81, C-82): tombstones and live runs at once, then one rename makes the
 -- session invisible; a sweep deletes what was renamed in bounded pieces. A new session of that name starts fresh.
 
-local function end_live_run(S, run, now)
+-- A live run with all that ending it will read, so that a record that cannot be read is met before anything is
+-- written; nil for a run that has ended or is gone.
+local function read_live_run(S, run, now)
   local R = load_run(run, now)
-  if not R or R.state.en then return end
+  if not R or R.state.en then return nil end
+  if R.state.t then load_turn(S, R.state.t) end
+  for i = 0, call_count(R) - 1 do
+    local call = call_of(R, i)
+    if call.ap then unpack_record(redis.call('HGET', K.approval(call.ap), 'a') or nil) end
+  end
+  return R
+end
+
+local function end_live_run(S, R)
   R.state.cx = true
   end_rest(R, R.state.i, 'k')
   finish_run(S, R, 'session_erased')
@@ -12,13 +23,18 @@ end
 -- `all`: erasure leaves a tombstone for every delivery on record, expiry for those that had an intent (C-84).
 local function retire_session(S, now, tombstone_ms, all)
   local fields = redis.call('HGETALL', S.key)
+  local deliveries, live = {}, {}
   for at = 1, #fields, 2 do
     if string.sub(fields[at], 1, 1) == 'd' and #fields[at] == 33 then
       local delivery = unpack_record(fields[at + 1])
-      if all or delivery.t then redis.call('ZADD', K.retired, now + tombstone_ms, delivery.tb) end
-      end_live_run(S, delivery.r, now)
+      deliveries[#deliveries + 1] = delivery
+      live[#live + 1] = read_live_run(S, delivery.r, now)
     end
   end
+  for _, delivery in ipairs(deliveries) do
+    if all or delivery.t then redis.call('ZADD', K.retired, now + tombstone_ms, delivery.tb) end
+  end
+  for _, R in ipairs(live) do end_live_run(S, R) end
   local generation = string.format('%.0f', redis.call('INCR', K.fence))
   local erased = K.erased(generation)
   redis.call('RENAME', S.key, erased)

@@ -87,6 +87,7 @@ class Traffic:
         self._handlers = handlers
         self._stop = threading.Event()
         self._paused = threading.Event()
+        self._undecided = threading.Event()
         self._errors: list[BaseException] = []
         self._calls = 0
         self._threads = [
@@ -107,6 +108,14 @@ class Traffic:
     def resume(self) -> None:
         """Deliveries again."""
         self._paused.clear()
+
+    def hold_decisions(self) -> None:
+        """Nobody here decides until `release_decisions`."""
+        self._undecided.set()
+
+    def release_decisions(self) -> None:
+        """Decisions again."""
+        self._undecided.clear()
 
     def finish(self, timeout: float = 60.0) -> Acknowledged:
         """Stops delivering, gets every delivery acknowledged and waits until every run has ended."""
@@ -187,6 +196,8 @@ class Traffic:
         return True
 
     def _decide(self) -> None:
+        if self._undecided.is_set():
+            return
         reply = self._ask(lambda api: api.as_("approver-token-1").get("/api/approvals"))
         for approval in reply.body["approvals"] if reply else ():
             decision = "deny" if self._dice.random() < 0.1 else "approve"
