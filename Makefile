@@ -6,6 +6,7 @@ RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+FAULTS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults mutants public-mcp lock clean
@@ -55,8 +56,8 @@ bench-peers: $(STAMP) ## the same against the other job queues and engines; inst
 bench-flat: $(STAMP) ## cost per mutation with 1,000, 100,000 and 1,000,000 sessions
 	@$(BIN)/python -m tests.bench flat $(BENCH_ARGS)
 
-faults: $(STAMP) ## kill -9, lost replies and lost wake-ups, longer than in `make test`
-	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -n auto --timeout 1800 tests/faults $(PYTEST_ARGS)
+faults: $(STAMP) ## the whole fault matrix: kill -9, power loss, lost replies, clocks, failover; half an hour, goes on when called again
+	@$(BIN)/python -m tests.faults run $(FAULTS_ARGS)
 
 mutants: $(STAMP) ## break the code one line at a time; a test that stays green is a failure
 	@$(BIN)/python -m tests.mutants.run
