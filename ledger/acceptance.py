@@ -86,7 +86,7 @@ def _confirmed(store: SyncStore, *command: bytes | str | int) -> Any:
     """One write, on disk before the answer counts (C-20)."""
     if not store.settings.waits_aof:
         return store.command([command])[0]
-    reply, aof = store.command([command, store.settings.aof_command()])
+    reply, *_, aof = store.command([command, *store.settings.aof_commands()])
     short = check_aof(aof, store.settings.redis.aof_local, store.settings.redis.aof_replicas)
     if short is not None:
         raise short

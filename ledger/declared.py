@@ -29,7 +29,7 @@ def declare_tools(shard: int, tools: Sequence[str]) -> ScriptCall[DeclaredTools]
     def decode(reply: list[Any]) -> DeclaredTools:
         return DeclaredTools(reply[1], frozenset(tool.decode() for tool in reply[2]))
 
-    return ScriptCall.of("declare_tools", shard, pack(list(tools)), decode=decode)
+    return ScriptCall.of("declare_tools", shard, pack(list(tools)), decode=decode, told=False)
 
 
 def read_declared(shard: int) -> ScriptCall[DeclaredTools]:

@@ -36,4 +36,4 @@ class StoreTime:
 
 def store_time(shard: int = 0) -> ScriptCall[int]:
     """The store's time, ms."""
-    return ScriptCall.of("store_time", shard, decode=lambda reply: int(reply[1]))
+    return ScriptCall.of("store_time", shard, decode=lambda reply: int(reply[1]), told=False)

@@ -101,6 +101,9 @@ def _unconfirmed(pinned: Any, settings: RedisConfig) -> str:
     """Empty if the last write is confirmed as the mode demands, else what was missing."""
     if settings.durability is not Durability.VERIFIED:
         return ""
+    if settings.aof_replicas:
+        # A replica that has answered this has synced, too; otherwise it says so a second later.
+        pinned.execute_command("WAIT", settings.aof_replicas, CONFIRM_MS)
     local, replicas = pinned.execute_command("WAITAOF", settings.aof_local, settings.aof_replicas, CONFIRM_MS)
     if local >= settings.aof_local and replicas >= settings.aof_replicas:
         return ""

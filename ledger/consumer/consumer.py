@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 from pydantic import ValidationError
 
 from ledger.config import RedisConfig
+from ledger.consumer.confirming import Confirm
 from ledger.consumer.core import Core, Options, Start
 from ledger.consumer.cursors import NOTHING_READ, CursorStore
 from ledger.consumer.links import AsyncLink, SyncLink
@@ -28,7 +29,8 @@ class OutcomeConsumer:
 
     `store` is a URL or StoreSettings; `tenant` None means every tenant. `start` says where a consumer begins that has
     no saved cursors. `count` bounds the outcomes of one shard in one batch, `block_seconds` how long one read waits.
-    Iterating again goes on after what was processed; one iteration at a time.
+    `aof_replicas` goes with a URL and is what the service's configuration says: that many replicas hold an outcome
+    before it is handed out (C-25). Iterating again goes on after what was processed; one iteration at a time.
 
     Iterating raises CursorGap when outcomes may be missing, StoreUnavailable when the store does not answer (iterate
     again), StoreError (store_empty) for a store that no service ever opened, and what `cursors` raises.
@@ -43,10 +45,11 @@ class OutcomeConsumer:
         start: Start = Start.BEGINNING,
         count: int = 128,
         block_seconds: float = 2.0,
+        aof_replicas: int = 0,
     ) -> None:
-        self._settings = store if isinstance(store, StoreSettings) else _settings(store)
+        self._settings = store if isinstance(store, StoreSettings) else _settings(store, aof_replicas)
         self._cursors = cursors
-        self._core = Core(Options(tenant, start, count, block_seconds))
+        self._core = Core(Options(tenant, start, count, block_seconds, confirm=Confirm.of(self._settings)))
         self._links: dict[Address | None, SyncLink] = {}
         self._async_links: dict[Address | None, AsyncLink] = {}
 
@@ -199,8 +202,10 @@ class Feed(Generic[T]):
                 yield item
 
 
-def _settings(url: str) -> StoreSettings:
+def _settings(url: str, aof_replicas: int) -> StoreSettings:
     try:
-        return StoreSettings(RedisConfig(url=url))
+        return StoreSettings(RedisConfig(url=url, aof_replicas=aof_replicas))
     except ValidationError:
-        raise ConfigError("the store's URL must begin with redis://, rediss:// or unix://") from None
+        raise ConfigError(
+            "the store's URL must begin with redis://, rediss:// or unix://, aof_replicas be 0 or more"
+        ) from None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ledger.consumer.confirming import Confirm, confirm_read
 from ledger.consumer.cursors import NOTHING_READ, Cursors
 from ledger.consumer.errors import CursorGap, GapReason
 from ledger.consumer.outcome import Outcome, from_stream
@@ -29,13 +30,17 @@ class Start(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`tenant` None: every tenant. `count` bounds the outcomes of one shard in one read; seconds bound one wait."""
+    """`tenant` None: every tenant. `count` bounds the outcomes of one shard in one read; seconds bound one wait.
+
+    `confirm` is set on a store with replicas: an outcome is handed out when they hold it too (C-25).
+    """
 
     tenant: str | None = None
     start: Start = Start.BEGINNING
     count: int = 128
     block_seconds: float = 2.0
     poll_seconds: float = 0.05
+    confirm: Confirm | None = None
 
 
 @dataclass(slots=True)
@@ -142,6 +147,8 @@ class Core:
             if end != position:
                 ends[read.shard] = end
                 outcomes += from_stream(read.shard, read.entries, self._tenant)
+        if ends and self.options.confirm is not None:
+            yield from confirm_read(self.options.confirm, group.node, next(iter(ends)), progress.store_id)
         if outcomes:
             yield Emit(outcomes, ends)
         self._fresh.difference_update(read.shard for read in reads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ledger.consumer.confirming import confirm_read
 from ledger.consumer.core import Core, last_ids
 from ledger.consumer.cursors import Cursors
 from ledger.consumer.keys import SESSIONS_PATTERN, sessions_key, shard_and_tenant
@@ -38,7 +39,7 @@ def resync(core: Core, tenants: Sequence[str] | None) -> Steps[None]:
     else:
         indexes = [(shard, tenant) for shard in range(topology.shards) for tenant in tenants]
     for shard, tenant in indexes:
-        yield from _read_index(topology.node_of(shard), view, shard, tenant)
+        yield from _read_index(core, topology.node_of(shard), view, shard, tenant)
     yield from core.restart(Cursors(store_id, marks))
 
 
@@ -57,7 +58,7 @@ def _find_indexes(topology: Topology) -> Steps[list[tuple[int, str]]]:
     return sorted(found)
 
 
-def _read_index(node: Address | None, view: LedgerView, shard: int, tenant: str) -> Steps[None]:
+def _read_index(core: Core, node: Address | None, view: LedgerView, shard: int, tenant: str) -> Steps[None]:
     """Emits the outcomes of a tenant's sessions in one shard, a few sessions at a time."""
     cursor = b"0"
     while True:
@@ -68,6 +69,8 @@ def _read_index(node: Address | None, view: LedgerView, shard: int, tenant: str)
         # A small index is answered whole, whatever COUNT says.
         for at in range(0, len(sids), SESSIONS_AT_ONCE):
             outcomes = yield from _read_sessions(node, view, shard, tenant, sids[at : at + SESSIONS_AT_ONCE])
+            if outcomes and core.options.confirm is not None:
+                yield from confirm_read(core.options.confirm, node, shard, view.ids[shard].decode())
             if outcomes:
                 yield Emit(outcomes, {})
         if cursor == b"0":

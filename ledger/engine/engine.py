@@ -239,7 +239,7 @@ class Engine:
             agent=agent,
             approvers=self._approvers,
             proposer=self._proposer,
-            store=AsyncStore(settings),
+            store=AsyncStore(settings, confirms_reads=True),
             hints=JournalHints(settings),
             waker=self._waker or _rq_waker(settings.url),
         )

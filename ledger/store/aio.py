@@ -32,13 +32,17 @@ LANES = 4
 
 
 class AsyncStore:
-    """Runs script calls of one event loop in batches, on a few pinned connections a server."""
+    """Runs script calls of one event loop in batches, on a few pinned connections a server.
 
-    def __init__(self, settings: StoreSettings, *, lanes: int = LANES) -> None:
+    `confirms_reads` is for who tells others what it reads (C-25); workers act on writes only.
+    """
+
+    def __init__(self, settings: StoreSettings, *, lanes: int = LANES, confirms_reads: bool = False) -> None:
         self.settings = settings
         self.view = LedgerView(settings.redis.shards)
         self._kind = settings.address.kind
         self._count = lanes
+        self._confirms_reads = confirms_reads
         self._placement: Placement | None = None
         self._servers: dict[Node | None, Lanes] = {}
         # Which server holds each shard: as far as is known, and only while that is known to be right.
@@ -184,7 +188,14 @@ class AsyncStore:
     async def _opened(self, node: Node | None) -> None:
         server = self._servers.get(node)
         if server is None:
-            server = Lanes(lambda: self.settings, self.view, node, self._count, partial(self._met, node))
+            server = Lanes(
+                lambda: self.settings,
+                self.view,
+                node,
+                self._count,
+                partial(self._met, node),
+                confirms_reads=self._confirms_reads,
+            )
         await server.open()
         self._servers[node] = server
 

@@ -17,15 +17,18 @@ class ScriptCall(Generic[T]):
 
     `args` follow the store id and counter that every script takes first. `decode` turns the reply (a list whose first
     item is the shard's new counter, or -1 when nothing was written) into the caller's type. A call may be sent again
-    as it is: every script answers a repeat the same (C-22).
+    as it is: every script answers a repeat the same (C-22). `told` is False if nobody is told what it answers.
     """
 
     script: Script
     shard: int
     args: tuple[bytes | str | int, ...]
     decode: Callable[[list[Any]], T]
+    told: bool = True
 
     @classmethod
-    def of(cls, name: str, shard: int, *args: bytes | str | int, decode: Callable[[list[Any]], T]) -> ScriptCall[T]:
+    def of(
+        cls, name: str, shard: int, *args: bytes | str | int, decode: Callable[[list[Any]], T], told: bool = True
+    ) -> ScriptCall[T]:
         """Builds a call of the script `name`."""
-        return cls(SCRIPTS[name], shard, args, decode)
+        return cls(SCRIPTS[name], shard, args, decode, told)

@@ -46,6 +46,11 @@ class Connections:
         self._checking = threading.Lock()
         self._checked_at = -math.inf
 
+    @property
+    def life(self) -> str:
+        """Which life of the server was met last; empty before the first."""
+        return self._run_id
+
     def use(self, work: Callable[[Exchange], T], until: float = math.inf) -> T:
         """Hands `work` the means to exchange commands on one connection; a connection that failed is dropped.
 

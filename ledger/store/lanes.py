@@ -10,8 +10,9 @@ from typing import Any
 from redis.exceptions import AskError, RedisError, ResponseError
 
 from ledger.durability import Report
-from ledger.errors import StoreUnavailable, Unconfirmed
+from ledger.errors import Refused, StoreUnavailable, Unconfirmed
 from ledger.store.call import ScriptCall
+from ledger.store.confirming import confirm_shard, not_confirmed
 from ledger.store.dialing import dial_async
 from ledger.store.lane import Acquaintance, Lane, Met
 from ledger.store.placement import Node
@@ -41,15 +42,24 @@ class Lanes:
     """Runs script calls of one event loop in batches, each on one of a few pinned connections to `node`.
 
     While the server works on one batch, this process reads the answers of another and the next one gathers, so that
-    neither waits for the other. Nothing is ever sent twice here. `settings` is asked for anew at every batch.
+    neither waits for the other. Nothing is ever sent twice here. `settings` is asked for anew at every batch. With
+    `confirms_reads` a batch ends with one counter write for everything in it that was only read (C-25).
     """
 
     def __init__(
-        self, settings: Callable[[], StoreSettings], view: LedgerView, node: Node | None, lanes: int, met: Met
+        self,
+        settings: Callable[[], StoreSettings],
+        view: LedgerView,
+        node: Node | None,
+        lanes: int,
+        met: Met,
+        *,
+        confirms_reads: bool = False,
     ) -> None:
         self.node = node
         self._settings = settings
         self._view = view
+        self._confirms_reads = confirms_reads
         self._known = Acquaintance(settings(), node, met)
         self._lanes = [Lane(self._known) for _ in range(lanes)]
         self._idle: list[asyncio.Event] = []
@@ -152,22 +162,41 @@ class Lanes:
         if not live:
             return
         await lane.ready()
-        await lane.load([waiting.call.script for waiting in live])
+        settings = self._settings()
+        confirm = self._confirm_of(live, settings)
+        calls = [waiting.call for waiting in live] + ([] if confirm is None else [confirm])
+        await lane.load([call.script for call in calls])
         for waiting in live:
             waiting.store_id = self._view.ids[waiting.call.shard]
-        commands: list[Command] = [self._view.arguments(waiting.call) for waiting in live]
-        settings = self._settings()
+        commands: list[Command] = [self._view.arguments(call) for call in calls]
         if settings.waits_aof:
-            commands.append(settings.aof_command())
+            commands += settings.aof_commands()
         replies = await lane.exchange(commands)
         unconfirmed = None
         if settings.waits_aof:
             unconfirmed = check_aof(replies[-1], settings.redis.aof_local, settings.redis.aof_replicas)
+        unread = None
+        if confirm is not None:
+            unread = _unread(lane, confirm, replies[len(live)], unconfirmed)
         for waiting, reply in zip(live, replies, strict=False):
             if not waiting.future.done():
-                self._answer(lane, waiting, reply, unconfirmed)
+                self._answer(lane, waiting, reply, unconfirmed, unread)
 
-    def _answer(self, lane: Lane, waiting: Waiting, reply: Any, unconfirmed: StoreUnavailable | None) -> None:
+    def _confirm_of(self, live: Sequence[Waiting], settings: StoreSettings) -> ScriptCall[None] | None:
+        """What ends the batch; any of its calls may be refused, and a refusal is told like a reading."""
+        if not (self._confirms_reads and settings.confirms_reads):
+            return None
+        told = [waiting.call.shard for waiting in live if waiting.call.told]
+        return confirm_shard(told[-1]) if told else None
+
+    def _answer(
+        self,
+        lane: Lane,
+        waiting: Waiting,
+        reply: Any,
+        unconfirmed: StoreUnavailable | None,
+        unread: StoreUnavailable | None,
+    ) -> None:
         future, call = waiting.future, waiting.call
         if isinstance(reply, ResponseError):
             if is_missing_script(reply):
@@ -175,9 +204,13 @@ class Lanes:
                 lane.forget(call.script)
                 self.put(waiting)
             else:
-                future.set_exception(reply if isinstance(reply, AskError) else translate(reply))
+                error = reply if isinstance(reply, AskError) else translate(reply)
+                future.set_exception(unread if unread is not None and isinstance(error, Refused) else error)
             return
         n = reply[0]
+        if n < 0 and unread is not None and call.told:
+            future.set_exception(unread)
+            return
         if n >= 0:
             if unconfirmed is not None:
                 future.set_exception(unconfirmed)
@@ -187,6 +220,15 @@ class Lanes:
             future.set_result(call.decode(reply))
         except Exception as error:  # a reply that cannot be read fails its own caller only
             future.set_exception(error)
+
+
+def _unread(
+    lane: Lane, confirm: ScriptCall[None], reply: Any, unconfirmed: StoreUnavailable | None
+) -> StoreUnavailable | None:
+    """Why nothing that was only read may be told; None once the replicas hold it."""
+    if is_missing_script(reply):
+        lane.forget(confirm.script)
+    return not_confirmed() if unconfirmed is not None or isinstance(reply, ResponseError) else None
 
 
 def _fail(batch: Sequence[Waiting], error: Exception) -> None:

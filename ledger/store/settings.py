@@ -92,7 +92,20 @@ class StoreSettings:
         """Whether a WAITAOF follows every write; the other modes need none (C-21)."""
         return self.redis.durability is Durability.VERIFIED and not self.redis.allow_ephemeral
 
-    def aof_command(self) -> list[str | int]:
-        """The WAITAOF that follows every write on its own connection (C-20)."""
-        milliseconds = max(1, int(self.wait_seconds * 1000))
-        return ["WAITAOF", self.redis.aof_local, self.redis.aof_replicas, milliseconds]
+    @property
+    def confirms_reads(self) -> bool:
+        """Whether what was only read is told when the replicas hold it, too (C-25)."""
+        return self.waits_aof and self.redis.aof_replicas > 0
+
+    def aof_commands(self) -> list[list[str | int]]:
+        """What follows every write on its own connection (C-20); the last one, a WAITAOF, answers what was confirmed.
+
+        A replica answers a WAITAOF alone with what it had synced before the write came, and again a second later; when
+        it has answered a WAIT it has synced. Together they take no longer than `wait_seconds`.
+        """
+        local, replicas = self.redis.aof_local, self.redis.aof_replicas
+        milliseconds = max(2, int(self.wait_seconds * 1000))
+        if not replicas:
+            return [["WAITAOF", local, replicas, milliseconds]]
+        half = milliseconds // 2
+        return [["WAIT", replicas, half], ["WAITAOF", local, replicas, half]]

@@ -13,8 +13,9 @@ import structlog
 from redis.exceptions import AskError, ResponseError
 
 from ledger.durability import Report, worst
-from ledger.errors import StoreError, StoreUnavailable, StoreWentBack
+from ledger.errors import Refused, StoreError, StoreUnavailable, StoreWentBack
 from ledger.store.call import ScriptCall
+from ledger.store.confirming import ReadConfirms, confirm_shard, not_confirmed
 from ledger.store.connections import Command, Connections, Exchange
 from ledger.store.dialing import place
 from ledger.store.opening import adopt_all, adopt_first, init_command
@@ -45,6 +46,7 @@ class SyncStore:
         self._kind = settings.address.kind
         self._placement: Placement | None = None
         self._servers: dict[Node | None, Connections] = {}
+        self._confirms: dict[Node | None, ReadConfirms] = {}
         self._opened = False
         self._refused: tuple[bytes, ...] = ()
         self._lock = threading.Lock()
@@ -78,6 +80,8 @@ class SyncStore:
 
     def run(self, call: ScriptCall[T]) -> T:
         """Runs one call and, if it wrote, waits until the write is confirmed on disk.
+
+        On a store with replicas also what it only read, and what refused it, is confirmed before it is told (C-25).
 
         Raises:
             Refused: a rule said no; nothing changed.
@@ -203,25 +207,52 @@ class SyncStore:
 
     def _once(self, call: ScriptCall[T]) -> T:
         server = self._server(self._placed().of_shard(call.shard))
+        # One time for all of it: a slow store must not be waited for once a round trip.
+        until = time.monotonic() + self.settings.answer_seconds
+        server.recheck_if_due(until)
+        confirms = self.settings.confirms_reads and call.told
+        life = server.life
+        try:
+            reply = self._exchanged(server, call, until)
+        except Refused:
+            if confirms:
+                self._confirm_read(server, life, call.shard, until)
+            raise
+        if confirms and reply[0] < 0:
+            self._confirm_read(server, life, call.shard, until)
+        return call.decode(reply)
+
+    def _exchanged(self, server: Connections, call: ScriptCall[Any], until: float) -> list[Any]:
+        """The reply to a call, confirmed on disk if it wrote."""
         wait = self.settings.waits_aof
         sent = self.view.arguments(call)
         commands: list[Command] = [sent]
         if wait:
-            commands.append(self.settings.aof_command())
-        # One time for all of it: a slow store must not be waited for once a round trip.
-        until = time.monotonic() + self.settings.answer_seconds
-        server.recheck_if_due(until)
+            commands += self.settings.aof_commands()
         replies = server.use(lambda exchange: _loaded(exchange, call, commands), until)
         _raise_first(replies[:1])
-        reply = replies[0]
+        reply: list[Any] = replies[0]
         n = reply[0]
         if n >= 0:
             if wait:
-                unconfirmed = check_aof(replies[1], self.settings.redis.aof_local, self.settings.redis.aof_replicas)
+                unconfirmed = check_aof(replies[-1], self.settings.redis.aof_local, self.settings.redis.aof_replicas)
                 if unconfirmed is not None:
                     raise unconfirmed
             self.view.confirmed(call.shard, n, cast("bytes", sent[4]))
-        return call.decode(reply)
+        return reply
+
+    def _confirm_read(self, server: Connections, life: str, shard: int, until: float) -> None:
+        """Waits until the replicas hold what was read in this life of the server; another one says nothing of it."""
+        confirms = self._confirms.get(server.node)
+        if confirms is None:
+            made = ReadConfirms(lambda shard, until: self._send_confirm(server, shard, until))
+            confirms = self._confirms.setdefault(server.node, made)
+        confirms.wait(shard, until)
+        if server.life != life:
+            raise not_confirmed()
+
+    def _send_confirm(self, server: Connections, shard: int, until: float) -> None:
+        self._exchanged(server, confirm_shard(shard), until)
 
     def _commands(self, commands: Sequence[Command]) -> list[Any]:
         by_node: dict[Node | None, list[tuple[int, Command]]] = {}
