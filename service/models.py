@@ -115,11 +115,12 @@ class EventsQuery(Query):
 
 
 class ApprovalsQuery(Query):
-    """The inbox: pending requests, oldest first."""
+    """The inbox: pending requests, oldest first. `after` is what the page before said in `next`."""
 
     state: Literal["pending"] = "pending"
     session_id: SessionId | None = None
     limit: Annotated[int, BeforeValidator(_digits), Field(ge=1, le=200)] = 100
+    after: Annotated[str, Field(pattern=r"^[0-9]{1,15}\.[0-9]{1,12}:[0-9a-f]{34}$")] | None = None
 
 
 class SessionQuery(Query):

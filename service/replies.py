@@ -121,7 +121,10 @@ class ApprovalReply(Reply):
 
 
 class ApprovalsReply(Reply):
-    """Pending approvals, oldest first."""
+    """Pending approvals, oldest first. `next` is the next page's `after`; null when there is nothing after this one.
+
+    A page may hold fewer than `limit`, or none, and not be the last.
+    """
 
     approvals: list[ApprovalReply]
     next: str | None

@@ -24,7 +24,7 @@ from ledger.store import SyncStore
 from ledger.timefmt import rfc3339
 
 # What one shard is asked for at most when one session's waiting calls are looked up.
-MOST_WAITING = 1000
+PAGE = 1000
 _OPEN = (MutationStatus.OUTCOME_UNKNOWN, MutationStatus.EXECUTION_STARTED)
 limit_option = click.option(
     "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most rows."
@@ -110,9 +110,16 @@ def _rows(settings: Settings, tenant: str, limit: int, *, unknowns: bool) -> lis
 
 def _waiting(store: SyncStore, session: Session) -> Sequence[Approval]:
     shard = shard_of_session(session_hash(session.tenant, session.session_id), store.settings.redis.shards)
-    # Reading may write an expiry that wants a worker; the next sweep, within two seconds, finds that by itself.
-    rows = store.run(pending_approvals(shard, session.tenant, MOST_WAITING)).approvals
-    return [row for row in rows if row.session_id == session.session_id]
+    found: list[Approval] = []
+    after = None
+    while True:
+        # Reading may write an expiry that wants a worker; the next sweep, within two seconds, finds that by itself.
+        call = pending_approvals(shard, session.tenant, PAGE, session_id=session.session_id, after=after)
+        page = store.run(call)
+        found += page.approvals
+        after = page.last
+        if after is None:
+            return found
 
 
 def _arguments(store: SyncStore, session: Session) -> dict[tuple[str, str], Any]:

@@ -13,7 +13,7 @@ from ledger.client.http import Http
 from ledger.client.shapes import Approval, Change, Event, Ready, Record, Run, State
 from ledger.errors import LedgerError, StoreUnavailable
 
-MOST_APPROVALS = 200
+PAGE_APPROVALS = 200
 
 
 class Client:
@@ -113,10 +113,19 @@ class Client:
         """Cancels a run; its `status` says `cancelled` or `cancelling` (C-55)."""
         return cast(Run, self._http.call("POST", f"/api/runs/{_part(run_id)}/cancel"))
 
-    def approvals(self, *, session_id: str | None = None, limit: int = MOST_APPROVALS) -> list[Approval]:
-        """The tenant's oldest pending approvals, oldest first, at most `limit` (200)."""
-        query = {"state": "pending", "session_id": session_id, "limit": limit}
-        return cast(list[Approval], self._http.call("GET", "/api/approvals", query=query)["approvals"])
+    def approvals(self, *, session_id: str | None = None, limit: int | None = None) -> list[Approval]:
+        """The tenant's pending approvals, oldest first: all of them, or the first `limit`, read in pages."""
+        found: list[Approval] = []
+        after: str | None = None
+        while limit is None or len(found) < limit:
+            size = PAGE_APPROVALS if limit is None else min(PAGE_APPROVALS, limit - len(found))
+            query = {"state": "pending", "session_id": session_id, "limit": size, "after": after}
+            page = self._http.call("GET", "/api/approvals", query=query)
+            found += page["approvals"]
+            after = page["next"]
+            if after is None:
+                break
+        return found
 
     def approval(self, approval_id: str) -> Approval:
         """One approval in any state."""

@@ -8,7 +8,7 @@ import structlog
 from flask import Response, g
 from flask_openapi.blueprint import APIBlueprint
 
-from ledger.approvals import Decided, Decision, decide, pending_approvals, read_approval
+from ledger.approvals import Decided, Decision, Position, decide, pending_approvals, read_approval
 from ledger.config import Role
 from ledger.errors import LedgerError, Refused
 from ledger.faultpoints import reach
@@ -29,9 +29,6 @@ log = structlog.get_logger(__name__)
 
 api = APIBlueprint("approvals", __name__)
 
-# A session's pending requests are bounded by configuration; this bounds what one shard is asked for.
-SESSION_ROWS = 1000
-
 
 @api.get(
     "/api/approvals",
@@ -41,10 +38,9 @@ def inbox() -> Response:
     """Pending approvals of the tenant, oldest first."""
     principal = authorize(Role.APPROVE)
     query = read_query(ApprovalsQuery)
-    found = _pending(current_door(), principal.tenant, query)
-    found.sort(key=lambda approval: (approval.requested_at, approval.run_id, approval.index))
-    shown = [approval_object(approval) for approval in found[: query.limit]]
-    return json_response({"approvals": shown, "next": None})
+    page, after = _pending(current_door(), principal.tenant, query)
+    shown = [approval_object(approval) for approval in page]
+    return json_response({"approvals": shown, "next": None if after is None else str(after)})
 
 
 @api.get(
@@ -114,19 +110,31 @@ def _decide(door: FrontDoor) -> Decided:
     return replace(decided, approval=replace(decided.approval, arguments=kept))
 
 
-def _pending(door: FrontDoor, tenant: str, query: ApprovalsQuery) -> list[Approval]:
-    shards, most = range(door.shards), query.limit
+def _pending(door: FrontDoor, tenant: str, query: ApprovalsQuery) -> tuple[list[Approval], Position | None]:
+    """One page and where the next begins. No further than the shard that was read least far, so nothing is missed."""
+    shards = range(door.shards)
     if query.session_id is not None:
         shard = shard_of_session(session_hash(tenant, query.session_id), door.shards)
-        shards, most = range(shard, shard + 1), SESSION_ROWS
-    found: list[Approval] = []
+        shards = range(shard, shard + 1)
+    after = None if query.after is None else Position.read(query.after)
+    found: list[tuple[Position, Approval]] = []
+    ends: list[Position] = []
     for shard in shards:
-        rows = door.store.run(pending_approvals(shard, tenant, most))
+        rows = door.store.run(pending_approvals(shard, tenant, query.limit, session_id=query.session_id, after=after))
         door.wake(rows.wake)
-        found += (
-            row for row in rows.approvals if row.state == "pending" and query.session_id in (None, row.session_id)
-        )
-    return found
+        found += zip(rows.positions, rows.approvals, strict=True)
+        ends += [] if rows.last is None else [rows.last]
+    return page_of(found, min(ends, default=None), query.limit)
+
+
+def page_of(
+    found: list[tuple[Position, Approval]], end: Position | None, limit: int
+) -> tuple[list[Approval], Position | None]:
+    """The first `limit` up to `end`, to which every shard was read (None: all of it), and what comes next."""
+    within = sorted((row for row in found if end is None or row[0] <= end), key=lambda row: row[0])
+    page = within[:limit]
+    more = page[-1][0] if len(within) > limit else end
+    return [approval for _, approval in page], more
 
 
 def _read(door: FrontDoor, principal: Principal) -> tuple[int, Approval]:

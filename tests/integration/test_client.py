@@ -14,6 +14,7 @@ import pytest
 from werkzeug.serving import make_server
 
 from ledger.client import Client, ServiceUnavailable
+from ledger.client import client as client_module
 from ledger.errors import ConfigError, InvalidRequest, LedgerError, Refused, StoreUnavailable
 from tests.support.cli import Ran, run
 from tests.support.service import ASK, AUTO, CONFIRM, Bench
@@ -338,3 +339,12 @@ def _ready(bench: Bench, shard: int) -> bool:
 
 def _finish(bench: Bench, shard: int) -> None:
     bench.finish({"run_id": f"{shard:02x}"})
+
+
+@pytest.mark.proves("C-40")
+def test_the_inbox_is_read_page_by_page_to_its_end(url: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "PAGE_APPROVALS", 2)
+    run = bench.trigger(*[(ASK, {"n": n}) for n in range(5)])
+    asked = [one["approval_id"] for one in run["calls"]]
+    assert [one["id"] for one in Client(url, "bob").approvals()] == asked
+    assert [one["id"] for one in Client(url, "bob").approvals(limit=3)] == asked[:3]

@@ -15,6 +15,7 @@ from werkzeug.serving import make_server
 
 from ledger import client as shapes
 from ledger.client import Client
+from ledger.client import client as client_module
 from ledger.client.http import Http
 from tests.support.service import ASK, AUTO, Bench
 
@@ -72,7 +73,11 @@ class Tour:
         continued = host.trigger("s1", ASKED, delivery_id="d2", logical_turn_id=turn, **whose)
         self.values["POST", "/api/runs/{run_id}/cancel"] = host.cancel(continued["run_id"])
         asked = host.trigger("s1", ASKED, delivery_id="d3", **whose)
-        waiting = bob.approvals(session_id="s1", limit=10)
+        host.trigger("s1", ASKED, delivery_id="d4", **whose)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(client_module, "PAGE_APPROVALS", 1)
+            waiting = bob.approvals(session_id="s1", limit=2)
+        assert len(waiting) == 2
         self.values["GET", "/api/approvals"] = {"approvals": waiting, "next": None}
         approval = asked["calls"][0]["approval_id"]
         assert approval == waiting[0]["id"]

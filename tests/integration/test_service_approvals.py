@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -66,6 +68,56 @@ def test_the_inbox_is_oldest_first_over_all_shards_and_filtered(bench: Bench) ->
     assert [row["id"] for row in one] == [call["approval_id"] for call in runs[2]["calls"]]
     assert _code(bench.get("/api/approvals?state=denied", as_="bob")) == (400, "invalid_request")
     assert _code(bench.get("/api/approvals?limit=0", as_="bob")) == (400, "invalid_request")
+
+
+def _page(bench: Bench, as_: str = "bob", **query: Any) -> tuple[list[str], str | None]:
+    """Ids of one page, and where the next begins."""
+    reply = bench.get("/api/approvals?" + urlencode(query), as_=as_)
+    assert reply.status_code == 200, reply.text
+    return [row["id"] for row in reply.get_json()["approvals"]], reply.get_json()["next"]
+
+
+@pytest.mark.proves("C-40")
+def test_pages_lose_nothing_and_tell_nothing_twice_while_people_decide(bench: Bench) -> None:
+    runs = [bench.trigger((ASK, {"n": n}), (ASK, {"n": -n}), session=f"s{n}") for n in range(1, 10)]
+    assert len({run["run_id"][:2] for run in runs}) > 2
+    foreign = bench.trigger((ASK, {"n": 1}), as_="other")["calls"][0]["approval_id"]
+    whole, after = _page(bench, limit=200)
+    assert (len(whole), after) == (18, None)
+    first, after = _page(bench, limit=6)
+    # One that was shown, one that was not, and one that is asked for after the first page.
+    for approval_id in (first[2], whole[8]):
+        assert bench.post(f"/api/approvals/{approval_id}", {"decision": "approve"}, as_="bob").status_code == 200
+    later = bench.trigger((ASK, {"n": 0}), session="later")["calls"][0]["approval_id"]
+    second, after = _page(bench, limit=6, after=after)
+    assert bench.post(f"/api/approvals/{second[-1]}", {"decision": "approve"}, as_="bob").status_code == 200
+    third, after = _page(bench, limit=6, after=after)
+    rest: list[str] = []
+    while after is not None:
+        found, after = _page(bench, limit=6, after=after)
+        rest += found
+    assert first + second + third + rest == [one for one in whole if one != whole[8]] + [later]
+    assert foreign not in first + second + third + rest
+    assert _page(bench, as_="other", limit=1) == ([foreign], None)
+
+
+@pytest.mark.proves("C-40")
+def test_pages_of_one_session_and_cursors_of_another_tenant(bench: Bench) -> None:
+    run = bench.trigger(*[(ASK, {"n": n}) for n in range(7)])
+    bench.trigger((ASK, {"n": 1}), session="s2")
+    mine = [call["approval_id"] for call in run["calls"]]
+    pages, after = [], None
+    while True:
+        found, after = _page(bench, session_id="s1", limit=3, **({} if after is None else {"after": after}))
+        pages.append(found)
+        if after is None:
+            break
+        # A cursor says where, not whose: with it another tenant still reads nothing of this one.
+        assert _page(bench, as_="other", after=after) == ([], None)
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert list(chain.from_iterable(pages)) == mine
+    for text in ("x", "1:2", f"1.0:{'g' * 34}"):
+        assert _code(bench.get(f"/api/approvals?after={text}", as_="bob")) == (400, "invalid_request")
 
 
 @pytest.mark.proves("C-41", "C-83")

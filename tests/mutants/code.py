@@ -116,6 +116,20 @@ CODE = (
         ),
     ),
     Break(
+        "C-40",
+        "service/routes/approvals.py",
+        "if end is None or row[0] <= end)",
+        "if end is None or row[0])",
+        ("integration/test_service_approvals.py::test_pages_lose_nothing_and_tell_nothing_twice_while_people_decide",),
+    ),
+    Break(
+        "C-40",
+        "ledger/lua/read_approvals.lua",
+        "listed[at] <= passed_id",
+        "listed[at] < passed_id",
+        ("scripts/test_read_approvals.py::test_pages_hold_everything_once_also_what_was_asked_in_the_same_moment",),
+    ),
+    Break(
         "C-42",
         "service/auth.py",
         "    if not principal.may(role):",

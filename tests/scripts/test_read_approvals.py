@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from typing import Any
+
 import pytest
 
-from ledger.approvals import pending_approvals, read_approval
+from ledger.admission import ProposedCall
+from ledger.approvals import Position, pending_approvals, read_approval
 from ledger.erasure import erase_session
+from ledger.errors import InvalidRequest
+from ledger.strict_json import check_arguments
 from tests.scripts.checking import unchanged
-from tests.support.ledger import SHARD, SHARDS, TENANT, Ledger, key, plan, proposed
+from tests.support.ledger import SHARD, SHARDS, TENANT, TOOL, Ledger, key, plan, proposed
 
 
 @pytest.mark.proves("C-40", "C-44")
@@ -24,6 +30,62 @@ def test_pending_requests_come_oldest_first_with_their_arguments(ledger: Ledger)
     assert {row.state for row in rows} == {"pending"}
     two = unchanged(ledger, pending_approvals(SHARD, TENANT, 2)).approvals
     assert [row.approval_id for row in two] == expected[:2]
+
+
+def _pages(ledger: Ledger, size: int, **options: Any) -> list[list[str]]:
+    """Approval ids page by page."""
+    pages, after = [], None
+    while True:
+        page = unchanged(ledger, pending_approvals(SHARD, TENANT, size, after=after, **options))
+        assert len(page.positions) == len(page.approvals)
+        assert [position.approval_id for position in page.positions] == [row.approval_id for row in page.approvals]
+        assert list(page.positions) == sorted(page.positions)
+        pages.append([row.approval_id for row in page.approvals])
+        if page.last is None:
+            return pages
+        assert Position.read(str(page.last)) == page.last
+        after = page.last
+
+
+@pytest.mark.proves("C-40")
+def test_pages_hold_everything_once_also_what_was_asked_in_the_same_moment(ledger: Ledger) -> None:
+    runs = [ledger.admit(plan(5, level="approve"), session=f"s{n}").run for n in range(3)]
+    asked = {call.approval_id or "" for run in runs for call in run.calls}
+    ledger.raw.zadd(key(f"pending:{TENANT}"), dict.fromkeys(sorted(asked)[:9], 1_764_557_000_123.001))
+    whole = _pages(ledger, 100)
+    assert len(whole) == 1
+    for size in (1, 2, 4, 15):
+        pages = _pages(ledger, size)
+        assert all(len(page) == size for page in pages[:-1])
+        assert list(chain.from_iterable(pages)) == whole[0]
+    assert set(whole[0]) == asked
+
+
+@pytest.mark.proves("C-40")
+def test_one_session_is_found_behind_a_thousand_requests_of_others(ledger: Ledger) -> None:
+    for n in range(40):
+        ledger.admit(plan(32, level="approve"), session=f"crowd{n}")
+    run = ledger.admit(plan(3, level="approve"), session="alone").run
+    pages = _pages(ledger, 10, session_id="alone")
+    assert pages[0] == []
+    assert list(chain.from_iterable(pages)) == [call.approval_id for call in run.calls]
+
+
+@pytest.mark.proves("C-71")
+def test_a_page_holds_about_a_mebibyte_of_arguments(ledger: Ledger) -> None:
+    for n in range(3):
+        big = [
+            ProposedCall(TOOL, check_arguments({"n": f"{n}-{i}", "a": "x" * 250_000}), True, "approve")
+            for i in (1, 2, 3)
+        ]
+        ledger.admit(big, session=f"s{n}")
+    assert [len(page) for page in _pages(ledger, 100)] == [5, 4]
+
+
+@pytest.mark.parametrize("text", ["", "1", "1:2", "1.0:zz" + "0" * 32, "1e400:" + "0" * 34, "nan:" + "0" * 34])
+def test_what_was_never_a_position_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Position.read(text)
 
 
 @pytest.mark.proves("C-41")
