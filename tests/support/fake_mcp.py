@@ -163,6 +163,11 @@ def flood(request: Message) -> None:
     emit(response(request, "ok"))
 
 
+def half(request: Message) -> None:
+    data = response(request, "ok")
+    write_all(data[: len(data) // 2])
+
+
 def twice(request: Message) -> None:
     emit(response(request, "ok"))
     emit(response(request, "is_error"))
@@ -206,6 +211,7 @@ STDIO_TOOLS: dict[str, Callable[[Message], None]] = {
     "invalid_utf8": invalid_utf8,
     "noise": noise,
     "flood": flood,
+    "half": half,
     "twice": twice,
     "asks": asks,
     "changes_list": changes_list,
@@ -252,7 +258,7 @@ def serve_stdio() -> None:
 
 HTTP_TOOLS = (
     *("status_202", "status_307", "status_404", "status_410", "status_500", "status_502"),
-    *("sse", "sse_drop", "sse_drop_id", "sse_resume", "drop", "http_late", "gzip"),
+    *("sse", "sse_drop", "sse_drop_id", "sse_resume", "drop", "http_late", "gzip", "http_half"),
 )
 
 
@@ -306,6 +312,11 @@ class Handler(BaseHTTPRequestHandler):
             self.stream(request, tool)
         elif tool == "drop":
             self.close_connection = True
+        elif tool == "http_half":
+            body = response(request, tool)
+            self.begin_answer(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
+            self.wfile.write(body[: len(body) // 2])
+            self.close_connection = True
         else:
             if tool == "http_late":
                 time.sleep(request["params"]["arguments"]["seconds"])
@@ -335,16 +346,25 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"id: e2\ndata: " + data + b"\n\n")
 
     def send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
+        self.begin_answer(status, {**(headers or {}), "Content-Length": str(len(body))})
         self.wfile.write(body)
+
+    def begin_answer(self, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # Callers that hang up early are what this server is for.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def serve_http() -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", SETTINGS.get("port", 0)), Handler)
+    server = Server(("127.0.0.1", SETTINGS.get("port", 0)), Handler)
     server.daemon_threads = True
     os.write(1, f"{server.server_address[1]}\n".encode())
     server.serve_forever()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class World:
         self.api = Api(0)
         self.apis: list[Api] = []
         self.histories: list[Path] = [self.valkey.directory]
+        self.more_effects: Callable[[], list[dict[str, Any]]] = list
         self._traffic: list[Traffic] = []
         self._reader: threading.Thread | None = None
         self._stop_reading = threading.Event()
@@ -183,7 +184,7 @@ class World:
             self._catch_up()
         return Evidence(
             url=self.url,
-            effects=[effect for effect in self.stack.effects() if effect["session"] in set(traffic.acks.sessions)],
+            effects=[effect for effect in self.effects() if effect["session"] in set(traffic.acks.sessions)],
             acks=traffic.acks.copy(),
             heard=tuple(self.heard),
             gaps=self.gaps,
@@ -206,7 +207,15 @@ class World:
 
     def mutations(self) -> int:
         """How many calls the tools saw."""
-        return len(self.stack.effects())
+        return len(self.effects())
+
+    def effects_of(self, session: str) -> list[dict[str, Any]]:
+        """The calls that tools saw for one session."""
+        return [effect for effect in self.effects() if effect["session"] == session]
+
+    def effects(self) -> list[dict[str, Any]]:
+        """Every call that any tool saw; `more_effects` are those of tools with a log of their own."""
+        return [*self.stack.effects(), *self.more_effects()]
 
     def _catch_up(self) -> None:
         """Waits until the reader has nothing more to read for a moment."""
