@@ -8,7 +8,22 @@ from typing import Any
 
 from tests.faults.boundaries import WORKER
 from tests.faults.harness.tally import Tally
-from tests.faults.rows import clocks, failover, kills, network, settings, stops, store, torn
+from tests.faults.rows import (
+    clocks,
+    failover,
+    kills,
+    network,
+    newer,
+    poison,
+    races,
+    readers,
+    restarts,
+    settings,
+    stops,
+    store,
+    tools,
+    torn,
+)
 
 Options = Mapping[str, Any]
 
@@ -76,6 +91,17 @@ ROWS: tuple[Row, ...] = (
         small=[{"rounds": 3}]),
     Row("18", "maxmemory reached; bodies of 100 MB", settings.full_memory, seeds=3, seconds=30,
         small=[{"rounds": 1}]),
+    Row("19", "poison in bodies, arguments, paths and headers", poison.poison, seeds=3, seconds=60,
+        whole={"examples": 600}, small=[{"examples": 40}]),
+    Row("20", "tools hang, answer late, by half, twice; die, flood, ignore a cancel", tools.misbehaving_tools,
+        seeds=3, seconds=35, small=[{"stdio": ["ok", "half", "twice", "exit"], "http": ["http_half", "drop"]}]),
+    Row("22", "SIGTERM to workers and front doors in turn", restarts.rolling_restart, seeds=3, seconds=60,
+        small=[{"rounds": 1}]),
+    Row("23", "a reader dropped every 100 ms, overtaken by trimming", readers.dropped_reader, seeds=3, seconds=35,
+        small=[{"rounds": 1}]),
+    Row("24", "50 threads decide one approval", races.approval_races, seeds=3, seconds=40, small=[{"rounds": 1}]),
+    Row("25", "records that a newer version wrote", newer.newer_records, seeds=3, seconds=25,
+        small=[{"kinds": ["session", "run"]}]),
 )  # fmt: skip
 
 

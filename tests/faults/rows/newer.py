@@ -76,14 +76,11 @@ def _approval(world: World, handed: Handed) -> str:
 def _is_refused(world: World, handed: Handed, kind: str) -> None:
     """Whoever must read the record is told so, with a time to come back, by every front door."""
     approver = world.api.as_(APPROVER)
-    asked = {
-        "run": lambda: world.api.get(f"/api/runs/{handed.run_id}"),
-        "inbox": lambda: approver.get("/api/approvals"),
-    }
-    for what, ask in asked.items():
+    asked = {"run": (world.api, f"/api/runs/{handed.run_id}"), "inbox": (approver, "/api/approvals")}
+    for what, (api, path) in asked.items():
         if (what == "run" and kind == "approval") or (what == "inbox" and kind in ("call", "run's state")):
             continue
-        reply = ask()
+        reply = api.get(path)
         if (reply.status, reply.body.get("code")) != (503, "format_too_new") or "Retry-After" not in reply.headers:
             world.violations.append(f"I8: the {what} with a newer {kind} is answered {reply.status} {reply.body}")
     if world.effects_of(handed.session):

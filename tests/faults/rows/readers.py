@@ -92,9 +92,8 @@ class Reader:
                 self.reasons.append(gap.reason)
                 before = self.positions()
                 self._follow(consumer.resync())
-                self.gaps += [
-                    Gap(shard, *pair) for shard, pair in enumerate(zip(before, self.positions(), strict=True))
-                ]
+                moved = enumerate(zip(before, self.positions(), strict=True))
+                self.gaps += [Gap(shard, after, upto) for shard, (after, upto) in moved]
 
     def _follow(self, feed: Iterable[Outcome]) -> None:
         for outcome in feed:

@@ -115,11 +115,8 @@ def _follow(world: World, api: Api, name: str) -> Reply:
 
 def _follows(api: Api) -> bool:
     text: str = api.get("/metrics").body.decode()
-    return any(
-        line.rpartition(" ")[2] not in ("0", "0.0")
-        for line in text.splitlines()
-        if "streams" in line and line[0] != "#"
-    )
+    (streams,) = [line for line in text.splitlines() if line.startswith("mutation_ledger_open_streams ")]
+    return float(streams.split()[1]) > 0
 
 
 def _exits_with_0(world: World, process: subprocess.Popen[bytes], began: float, what: str) -> float:
