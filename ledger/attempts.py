@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ledger.handlers import HandlerOffer, HandlerStart
+from ledger.long_integers import read_json
 from ledger.states import MutationStatus
 from ledger.store.call import ScriptCall
 from ledger.store.codec import pack, raw, unpack
@@ -81,7 +81,7 @@ class Begun:
 
     def parsed_arguments(self) -> dict[str, Any]:
         """The arguments, exact (C-02)."""
-        arguments: dict[str, Any] = json.loads(self.arguments)
+        arguments: dict[str, Any] = read_json(self.arguments)
         return arguments
 
 
@@ -101,7 +101,7 @@ class PolicyCheck:
 
     def parsed_arguments(self) -> dict[str, Any]:
         """The arguments, exact (C-02)."""
-        arguments: dict[str, Any] = json.loads(self.arguments)
+        arguments: dict[str, Any] = read_json(self.arguments)
         return arguments
 
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ledger.identity import mutation_identity_of
+from ledger.long_integers import read_json, write_json
 from ledger.states import CALL_BY_CODE, CallStatus
 from ledger.store.call import ScriptCall
 from ledger.store.codec import pack, unpack
 
 NARRATION_BYTES = 65_536
 """Most bytes of a narration, as JSON (C-71)."""
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class HandlerStart:
         """Text and input of the delivery, numbers exact (C-02)."""
         if self.input_json is None:
             return None, None
-        text, value = json.loads(self.input_json)
+        text, value = read_json(self.input_json)
         return text, value
 
 
@@ -101,7 +104,7 @@ def handler_input(text: str | None, value: Any) -> str:
 
     Raises ValueError for what JSON cannot hold; a front door has refused that before.
     """
-    return json.dumps([text, value], separators=(",", ":"), allow_nan=False)
+    return write_json([text, value], _ENCODER)
 
 
 @dataclass(frozen=True, slots=True)

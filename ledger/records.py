@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.long_integers import read_json
 from ledger.outcomes import EntryView, project
 from ledger.states import CALL_BY_CODE, MUTATION_BY_CODE, CallStatus, MutationStatus, RunStatus
 from ledger.store.codec import raw, unpack_record
@@ -251,7 +252,7 @@ class Approval:
             decided_by=a.get("by"),
             decided_at=a.get("da"),
             comment=a.get("cm"),
-            arguments=json.loads(arguments) if arguments else None,
+            arguments=read_json(arguments) if arguments else None,
         )
 
 

@@ -5,8 +5,7 @@ Arguments may hold `MAX_DEPTH` levels, their own object included. A request body
 [{"arguments": ...}]}`, three levels more; so a body is read with `max_depth=BODY_DEPTH` and each call's
 arguments are then counted by themselves in `check_arguments`.
 
-Integers are exact up to `MAX_INTEGER_DIGITS` digits and refused beyond: CPython, and so every tool server
-written in it, does not convert longer ones by default.
+Integers of any size stay exact; one that alone would be larger than a call's arguments may be is refused.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import re
 from typing import Any, NoReturn
 
 from ledger.errors import InvalidRequest
+from ledger.long_integers import MAX_INTEGER_DIGITS, LongInteger, integer, write_json
 
 MAX_DEPTH = 64
 ENVELOPE_DEPTH = 3
 BODY_DEPTH = MAX_DEPTH + ENVELOPE_DEPTH
 MAX_ARGUMENT_BYTES = 262_144
-MAX_INTEGER_DIGITS = 4_300
 
-_INTEGER_BOUND = 10**MAX_INTEGER_DIGITS
+_SMALL_INTEGER = 10**18
 # The closing quote is optional so that every start matches: an unterminated string stays linear.
 _NOT_A_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^\[\]{}"]++', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -48,7 +47,7 @@ def loads(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     except RecursionError:
         raise InvalidRequest(_too_deep(max_depth)) from None
     if _SURROGATE_ESCAPE.search(text):
-        _check_surrogates(json.dumps(value, ensure_ascii=False))
+        _check_surrogates(write_json(value, _UNESCAPED))
     return value
 
 
@@ -57,7 +56,7 @@ def canonical(value: Any) -> str:
 
     Raises what `json.dumps` raises; values from outside go through `loads` or `check_arguments` first.
     """
-    return _ENCODER.encode(value)
+    return write_json(value, _ENCODER)
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -142,7 +141,7 @@ def _check_members(container: Any, deeper: list[Any]) -> int:
         elif kind is dict or kind is list:
             deeper.append(child)
         else:
-            _check_scalar(child)
+            size += _check_scalar(child)
     return size
 
 
@@ -153,16 +152,18 @@ def _check_keys(container: dict[Any, Any]) -> int:
         raise InvalidRequest("the arguments hold an object key that is not a string") from None
 
 
-def _check_scalar(value: Any) -> None:
+def _check_scalar(value: Any) -> int:
+    """Check a number, a boolean or None; return a lower bound of its text's size beyond one byte."""
     kind = type(value)
-    if kind is int:
-        if not -_INTEGER_BOUND < value < _INTEGER_BOUND:
-            raise InvalidRequest(_TOO_LONG_INTEGER)
-    elif kind is float:
+    if kind is int or kind is LongInteger:
+        # Ten bits are three digits and a bit more.
+        return 0 if -_SMALL_INTEGER < value < _SMALL_INTEGER else value.bit_length() * 3 // 10
+    if kind is float:
         if not math.isfinite(value):
             raise InvalidRequest(_NOT_FINITE)
     elif value is not None and kind is not bool:
         raise InvalidRequest("the arguments hold a value that is not plain JSON data")
+    return 0
 
 
 def _check_text(text: str) -> int:
@@ -200,10 +201,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _integer(text: str) -> int:
     if len(text) - text.startswith("-") > MAX_INTEGER_DIGITS:
         raise InvalidRequest(_TOO_LONG_INTEGER)
-    try:
-        return int(text)
-    except ValueError:  # the interpreter was started with a lower limit of its own
-        raise InvalidRequest(_TOO_LONG_INTEGER) from None
+    return integer(text)
 
 
 def _float(text: str) -> float:
@@ -219,3 +217,4 @@ def _constant(_: str) -> NoReturn:
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+_UNESCAPED = json.JSONEncoder(ensure_ascii=False)

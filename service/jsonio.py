@@ -7,12 +7,14 @@ from typing import Any
 
 from flask import Response
 
+from ledger.long_integers import write_json
+
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def dump(value: Any) -> str:
     """Compact ASCII JSON."""
-    return _ENCODER.encode(value)
+    return write_json(value, _ENCODER)
 
 
 def json_response(value: Any, status: int = 200) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from ledger.errors import Refused
 from ledger.history import SessionRow, list_sessions, read_session
 from ledger.identity import session_hash
 from ledger.ids import shard_of_session
+from ledger.long_integers import read_json
 from ledger.records import Approval, Session
 from ledger.states import MutationStatus
 from ledger.store import SyncStore
@@ -131,7 +131,7 @@ def _arguments(store: SyncStore, session: Session) -> dict[tuple[str, str], Any]
     key = f"ml:{{{shard_of_session(sid, store.settings.redis.shards):02x}}}:args:{sid}"
     (texts,) = store.command([["HMGET", key, *(f"{entry.run_id}:{entry.index}" for entry in entries)]])
     return {
-        (entry.logical_turn_id, entry.mutation_id): json.loads(text)
+        (entry.logical_turn_id, entry.mutation_id): read_json(text)
         for entry, text in zip(entries, texts, strict=True)
         if text is not None
     }

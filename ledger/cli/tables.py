@@ -12,7 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ledger.long_integers import write_json
 from ledger.sanitise.characters import drop_invisible
+
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
+_INDENTED = json.JSONEncoder(indent=2, ensure_ascii=False)
 
 # Without a terminal nothing is folded, so that a line stays a line for `grep`.
 PIPE_COLUMNS = 10_000
@@ -39,13 +43,13 @@ def printable(text: str) -> str:
 
 def print_exact(data: Any) -> None:
     """`print_json` for what holds arguments: integers of any size stay what they are (C-02)."""
-    click.echo(json.dumps(data, separators=(",", ":")))
+    click.echo(write_json(data, _COMPACT))
 
 
 def pretty(value: Any) -> list[str]:
     """JSON in lines for people; nothing in it is invisible."""
     # Not splitlines: JSON leaves U+2028 and its like unescaped, and they must not begin a line of their own.
-    return [printable(line) for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n")]
+    return [printable(line) for line in write_json(value, _INDENTED).split("\n")]
 
 
 def _shown(character: str) -> str:

@@ -11,7 +11,9 @@ from urllib.parse import urlencode, urlsplit
 
 from ledger.client.errors import ServiceUnavailable, from_problem
 from ledger.errors import ConfigError, InvalidRequest
+from ledger.long_integers import read_json, write_json
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
 JSON = "application/json"
 LINES = "application/x-ndjson"
 FRAMES = "text/event-stream"
@@ -113,14 +115,14 @@ class Http:
 def _written(body: Mapping[str, Any]) -> bytes:
     """Exact: the standard encoder keeps what others round, and refuses what JSON does not have (C-02)."""
     try:
-        return json.dumps(body, allow_nan=False).encode()
+        return write_json(body, _ENCODER).encode()
     except (ValueError, TypeError, RecursionError):
         raise InvalidRequest("the request cannot be written as JSON") from None
 
 
 def _parse(content: bytes) -> Any:
     try:
-        return json.loads(content)
+        return read_json(content)
     except ValueError:
         raise ServiceUnavailable("the answer is not JSON: is this the front door's URL?") from None
 

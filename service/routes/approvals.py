@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import structlog
 from flask import Response, g
@@ -27,6 +28,7 @@ from service.replies import ApprovalReply, ApprovalsReply
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 api = APIBlueprint("approvals", __name__)
 
 
@@ -127,14 +129,12 @@ def _pending(door: FrontDoor, tenant: str, query: ApprovalsQuery) -> tuple[list[
     return page_of(found, min(ends, default=None), query.limit)
 
 
-def page_of(
-    found: list[tuple[Position, Approval]], end: Position | None, limit: int
-) -> tuple[list[Approval], Position | None]:
+def page_of(found: list[tuple[Position, T]], end: Position | None, limit: int) -> tuple[list[T], Position | None]:
     """The first `limit` up to `end`, to which every shard was read (None: all of it), and what comes next."""
     within = sorted((row for row in found if end is None or row[0] <= end), key=lambda row: row[0])
     page = within[:limit]
     more = page[-1][0] if len(within) > limit else end
-    return [approval for _, approval in page], more
+    return [row for _, row in page], more
 
 
 def _read(door: FrontDoor, principal: Principal) -> tuple[int, Approval]:

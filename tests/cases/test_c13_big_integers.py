@@ -15,7 +15,11 @@ PAIRS = [
     (-9223372036854775809, -9223372036854775808),
     (9007199254740992, 9007199254740993),
     (10**4000, 10**4000 + 1),
+    (10**4300, 10**4300 + 1),
+    (-(7**24_000), -(7**24_000) - 2),
+    (10**200_000 - 1, 10**200_000 - 2),
 ]
+IDS = ["over 64 bits", "under", "over 53 bits", "4000 digits", "4301 digits", "20282 digits", "200000 digits"]
 DIGESTS = {
     18446744073709551616: "8053a9d8fb1decab",
     18446744073709551617: "8cedf35088b03587",
@@ -25,7 +29,9 @@ DIGESTS = {
 
 
 @pytest.mark.proves("C-01", "C-02")
-@pytest.mark.parametrize(("one", "other"), PAIRS, ids=["over 64 bits", "under", "over 53 bits", "4000 digits"])
+@pytest.mark.parametrize(
+    ("one", "other"), PAIRS, ids=["over 64 bits", "under", "over 53 bits", "4000 digits", "4301", "20282", "200000"]
+)
 def test_each_is_asked_about_by_itself_and_reaches_the_tool_exactly(cases: CaseStack, one: int, other: int) -> None:
     session = f"c13-{one % 1_000_003}"
     first = cases.api.trigger(session, "d1", [(ASK, {"account": one})]).body
@@ -58,6 +64,6 @@ def test_the_digests_of_the_case_hold() -> None:
 
 @pytest.mark.proves("C-02")
 def test_what_no_reader_takes_is_refused_before_it_is_hashed(cases: CaseStack) -> None:
-    raw = b'{"session_id":"c13-refused","calls":[{"tool":"case_ask","arguments":{"account":' + b"9" * 4301 + b"}}]}"
+    raw = b'{"session_id":"c13-refused","calls":[{"tool":"case_ask","arguments":{"account":' + b"9" * 262_145 + b"}}]}"
     reply = cases.api.post("/api/trigger", raw)
     assert (reply.status, reply.body["code"]) == (400, "invalid_request")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ledger.admission import admit_delivery
+from ledger.approvals import Decision, decide
 from ledger.config import Config, RedisConfig, load
 from ledger.consumer import OutcomeConsumer
 from ledger.engine import Engine, IncomingMessage
@@ -95,10 +96,12 @@ def test_no_route_tells_what_the_replica_does_not_hold(bench: Bench, replica: Va
 def test_a_refusal_is_confirmed_like_what_it_speaks_of(bench: Bench, replica: ValkeyProcess) -> None:
     run = bench.trigger((ASK, {"n": 1}))
     assert bench.approve(run).status_code == 200
-    with frozen(replica):
-        late = bench.approve(run, decision="deny")
-        assert (late.status_code, late.get_json()["code"]) == (503, "store_unavailable")
-        assert "decided" not in late.get_json()
+    approval_id = run["calls"][0]["approval_id"]
+    deny = decide(Decision(approval_id, "acme", "deny", "eve"), int(approval_id[:2], 16))
+    with frozen(replica), pytest.raises(StoreUnavailable) as unconfirmed:
+        bench.door.write(deny, {"decided": "unknown"})
+    # It is known that nothing was decided, only not yet what was decided before.
+    assert (unconfirmed.value.code, unconfirmed.value.extra) == ("store_unavailable", {"sent": False})
     late = bench.approve(run, decision="deny")
     assert (late.status_code, late.get_json()["code"]) == (409, "already_decided")
 

@@ -10,9 +10,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from ledger.approvals import Position
 from ledger.identity import session_hash
 from ledger.ids import shard_of_session
 from ledger.store import ScriptCall, SyncStore
+from service.routes.approvals import page_of
 from tests.support.service import ASK, AUTO, CONFIRM, Bench, bearer
 from tests.support.wait import wait_until
 
@@ -99,6 +101,17 @@ def test_pages_lose_nothing_and_tell_nothing_twice_while_people_decide(bench: Be
     assert first + second + third + rest == [one for one in whole if one != whole[8]] + [later]
     assert foreign not in first + second + third + rest
     assert _page(bench, as_="other", limit=1) == ([foreign], None)
+
+
+@pytest.mark.proves("C-40")
+def test_a_page_goes_no_further_than_the_shard_that_was_read_least_far() -> None:
+    places = [Position(float(n), "00" + "0" * 32) for n in range(6)]
+    found = [(places[n], n) for n in (5, 1, 0, 3)]
+    assert page_of(found, places[2], 10) == ([0, 1], places[2])
+    assert page_of(found, places[2], 1) == ([0], places[0])
+    assert page_of(found, None, 10) == ([0, 1, 3, 5], None)
+    assert page_of(found, None, 3) == ([0, 1, 3], places[3])
+    assert page_of(found[:1], places[2], 3) == ([], places[2])
 
 
 @pytest.mark.proves("C-40")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ledger.config import McpServerConfig
+from ledger.long_integers import read_json, write_json
 from tests.support.tool_calls import TRACEPARENT, FakeServer, call_context, routed
 from workers.tools import Verdict
 
@@ -19,6 +20,8 @@ EXACT = [
     '{"account":18446744073709551617}',
     '{"account":-9223372036854775809}',
     '{"account":' + "7" * 4000 + "}",
+    '{"account":-' + "7" * 4301 + "}",
+    '{"account":[' + "7" * 200_000 + "]}",
     '{"n":9007199254740993}',
     '{"n":1}',
     '{"n":1.0}',
@@ -54,16 +57,16 @@ def test_arguments_arrive_exactly(server: tuple[FakeServer, McpServerConfig]) ->
     async def main() -> None:
         async with routed(config) as router:
             for text in EXACT:
-                reply = await router.call("mcp__fake__ok", json.loads(text), call_context())
+                reply = await router.call("mcp__fake__ok", read_json(text), call_context())
                 assert reply.verdict is Verdict.COMPLETED, reply.detail
 
     asyncio.run(main())
-    arrived = [canonical(json.loads(line["text"])["params"]["arguments"]) for line in fake.events("effect")]
-    assert arrived == [canonical(json.loads(text)) for text in EXACT]
+    arrived = [canonical(read_json(line["text"])["params"]["arguments"]) for line in fake.events("effect")]
+    assert arrived == [canonical(read_json(text)) for text in EXACT]
 
 
 def canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return write_json(value, json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False))
 
 
 @pytest.mark.proves("C-02", "C-56")

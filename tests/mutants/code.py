@@ -23,6 +23,23 @@ CODE = (
         ("unit/test_identity.py::test_golden_digests", "cases/test_c35_one_digest.py::test_golden_digests"),
     ),
     Break(
+        "C-01",
+        "ledger/long_integers.py",
+        "MAX_INTEGER_DIGITS = 262_144",
+        "MAX_INTEGER_DIGITS = 4_300",
+        (
+            "unit/test_long_integers.py::test_the_canonical_form_and_the_identity_are_those_of_the_text",
+            "cases/test_c13_big_integers.py::test_each_is_asked_about_by_itself_and_reaches_the_tool_exactly",
+        ),
+    ),
+    Break(
+        "C-01",
+        "workers/tools/one_call.py",
+        '        params = {**(params or {}), "arguments": dispatch.arguments}',
+        "        params = params or {}",
+        ("integration/test_tools_arguments.py::test_arguments_arrive_exactly",),
+    ),
+    Break(
         "C-02",
         JSON,
         "    if len(value) != len(pairs):",
@@ -120,7 +137,7 @@ CODE = (
         "service/routes/approvals.py",
         "if end is None or row[0] <= end)",
         "if end is None or row[0])",
-        ("integration/test_service_approvals.py::test_pages_lose_nothing_and_tell_nothing_twice_while_people_decide",),
+        ("integration/test_service_approvals.py::test_a_page_goes_no_further_than_the_shard_that_was_read_least_far",),
     ),
     Break(
         "C-40",

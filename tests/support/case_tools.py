@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ledger.long_integers import write_json
+
 PAY, ASK, HELD, ODD, LOOK = "case_pay", "case_ask", "case_held", "case_odd", "case_look"
 BY_AMOUNT = "case_by_amount"
 _STEP_SECONDS = 0.005
@@ -41,7 +43,7 @@ def _effect(op: str, arguments: dict[str, Any], context: Any) -> None:
     line = {"op": op, "arguments": arguments, "mutation_id": call.mutation_id, "attempt": call.attempt}
     log = os.open(os.environ["EFFECTS_FILE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(log, json.dumps(line).encode() + b"\n")
+        os.write(log, write_json(line, json.JSONEncoder()).encode() + b"\n")
         os.fsync(log)
     finally:
         os.close(log)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from ledger.cli import main
+from ledger.long_integers import read_json
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Ran:
     @property
     def json(self) -> Any:
         """Standard output as one JSON document."""
-        return json.loads(self.out)
+        return read_json(self.out)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ran:

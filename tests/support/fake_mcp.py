@@ -28,6 +28,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+# It takes whatever it is sent; CPython would refuse integers of more than 4,300 digits.
+sys.set_int_max_str_digits(0)
 SETTINGS: dict[str, Any] = json.loads(os.environ.get("FAKE_MCP", "{}"))
 OUTPUT_SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
 TEXT = [{"type": "text", "text": "created T-42"}]

@@ -21,6 +21,7 @@ from werkzeug.test import TestResponse
 
 from ledger.attempts import Begun, Settlement, settle_attempt
 from ledger.config import Config
+from ledger.long_integers import write_json
 from ledger.ownership import Claimed, claim_sessions
 from ledger.states import MutationStatus
 from ledger.supervise.child import command_line
@@ -112,7 +113,9 @@ class Bench:
 
     def post(self, path: str, body: Any = None, as_: str = "host", **headers: str) -> TestResponse:
         """A POST of JSON with a token."""
-        kwargs: dict[str, Any] = {} if body is None else {"json": body}
+        kwargs: dict[str, Any] = {}
+        if body is not None:
+            kwargs = {"data": write_json(body, json.JSONEncoder()), "content_type": "application/json"}
         return self.client.post(path, headers=bearer(as_) | _headers(headers), **kwargs)
 
     def erase(self, session: str, query: str = "", as_: str = "carol") -> TestResponse:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ledger.long_integers import read_json, write_json
 from ledger.supervise.child import command_line
 from tests.support.valkey import free_port
 from tests.support.wait import wait_until
@@ -95,7 +96,7 @@ class Api:
     def request(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Reply:
         """Any request. `headers` names use underscores for dashes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        data = body if isinstance(body, bytes) or body is None else write_json(body, json.JSONEncoder()).encode()
         sent = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         try:
@@ -107,7 +108,7 @@ class Api:
         is_json = (
             "json" in (response.headers.get("Content-Type") or "") and "ndjson" not in response.headers["Content-Type"]
         )
-        return Reply(response.status, json.loads(raw) if is_json and raw else raw, dict(response.headers))
+        return Reply(response.status, read_json(raw) if is_json and raw else raw, dict(response.headers))
 
     def trigger(self, session: str, delivery: str, calls: list[tuple[str, dict[str, Any]]], **more: Any) -> Reply:
         """POST /api/trigger with plan calls; `wait` goes into the query."""
@@ -247,7 +248,7 @@ class Stack:
         """The sample server's own record of what it did, in order."""
         if not self.effects_file.exists():
             return []
-        return [json.loads(line) for line in self.effects_file.read_text(encoding="utf-8").splitlines()]
+        return [read_json(line) for line in self.effects_file.read_text(encoding="utf-8").splitlines()]
 
     def _start(self, name: str, arguments: list[str], store_url: str | None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "ledger.cli", *arguments, "--config", str(self.config)]

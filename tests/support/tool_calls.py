@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.config import McpServerConfig
+from ledger.long_integers import read_json
 from workers.tools import CallContext, IncomingMessage, ToolReply, ToolRouter
 
 FAKE = Path(__file__).with_name("fake_mcp.py")
@@ -59,7 +60,7 @@ class FakeServer:
         """The log's lines of one kind with these fields."""
         if not self.log.exists():
             return []
-        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        lines = [read_json(line) for line in self.log.read_text().splitlines()]
         wanted = {"event": event, **fields}
         return [line for line in lines if all(line.get(key) == value for key, value in wanted.items())]
 

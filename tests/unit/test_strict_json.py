@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import json
 import math
-import sys
 import time
 from collections import OrderedDict
 from typing import Any
@@ -112,24 +111,11 @@ def test_integers_are_exact_at_any_accepted_size() -> None:
 
 @pytest.mark.proves("C-02")
 def test_integers_beyond_the_limit_are_a_clear_refusal() -> None:
-    assert "4300 digits" in fault_of(b'{"n":' + b"9" * 5000 + b"}")
-    assert "4300 digits" in fault_of(b"[-1" + b"0" * 4300 + b"]")
-    for number in (10**4300, -(10**4300), 1 << 200_000):
-        with pytest.raises(InvalidRequest, match="4300 digits"):
+    assert "262144 digits" in fault_of(b'{"n":' + b"9" * 262_145 + b"}")
+    assert "262144 digits" in fault_of(b"[-1" + b"0" * 262_144 + b"]")
+    for number in (10**262_144, -(10**262_144), 1 << 1_000_000):
+        with pytest.raises(InvalidRequest, match="larger than 262144 bytes"):
             check_arguments({"n": [number]})
-
-
-@pytest.mark.proves("C-02")
-def test_an_interpreter_with_a_lower_limit_refuses_too() -> None:
-    usual = sys.get_int_max_str_digits()
-    text, number = b'{"n":' + b"9" * 1000 + b"}", 10**1000
-    sys.set_int_max_str_digits(640)
-    try:
-        assert "digits" in fault_of(text)
-        with pytest.raises(InvalidRequest, match="cannot be written"):
-            check_arguments({"n": number})
-    finally:
-        sys.set_int_max_str_digits(usual)
 
 
 @pytest.mark.proves("C-02")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -12,6 +11,7 @@ from ledger.declared import LivePolicy
 from ledger.handlers import HandlerCall
 from ledger.identity import check_tool_name
 from ledger.ids import new_id
+from ledger.long_integers import read_json
 from ledger.plugins import TurnHandler
 from ledger.states import CallStatus
 from ledger.strict_json import check_arguments
@@ -55,7 +55,7 @@ class HandlerHost:
         text = check_arguments(arguments, max_bytes=self._max_bytes)
         # Resolved on what is stored: the handler's own object may change meanwhile.
         policy = self._live.policy
-        found = policy.resolve(check_tool_name(tool), json.loads(text))
+        found = policy.resolve(check_tool_name(tool), read_json(text))
         call = HandlerCall(
             ordinal=ordinal,
             tool=found.tool,

@@ -13,6 +13,7 @@ from ledger.attempts import Begun, Settled
 from ledger.errors import LedgerError, Refused
 from ledger.faultpoints import reach
 from ledger.handlers import CallReport, HandlerCall, HandlerOffer, HandlerStart, propose_call, watch_handlers
+from ledger.long_integers import read_json
 from ledger.states import CallStatus
 from ledger.store import AsyncStore, ScriptCall
 from workers.following import Following
@@ -185,7 +186,7 @@ class SessionHandlers:
             match error.code:
                 case "policy_stale":
                     await self.worker.following.catch_up(self.shard)
-                    again = self.prepare(call.tool, json.loads(call.arguments), call.ordinal)
+                    again = self.prepare(call.tool, read_json(call.arguments), call.ordinal)
                     return await self.propose(live, again)
                 case "run_ended":
                     why: Any = RunCancelled("the run has ended")

@@ -16,9 +16,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from ledger.config import McpServerConfig, resolve_secret
 from ledger.faultpoints import reach
+from ledger.long_integers import write_json
 from workers.tools.channel import Channel, Health
 from workers.tools.dispatch import Dispatch, NotSent
 from workers.tools.one_call import CURRENT
+from workers.tools.wire import ENCODER
 
 CONNECT_SECONDS = 10.0
 # For requests that are not tool calls; a call has its own deadline, and its reply may take as long.
@@ -35,7 +37,7 @@ async def open_http(config: McpServerConfig) -> AsyncIterator[Channel]:
     health = Health()
     headers = {key: resolve_secret(value) for key, value in config.headers.items()}
     limits = httpx2.Limits(keepalive_expiry=KEEPALIVE_SECONDS)
-    client = httpx2.AsyncClient(
+    client = ExactClient(
         transport=OncePerCall(httpx2.AsyncHTTPTransport(limits=limits), config.reply_read_bytes, health),
         # A compressed reply could grow without bound.
         headers={"Accept-Encoding": "identity", **headers},
@@ -46,6 +48,19 @@ async def open_http(config: McpServerConfig) -> AsyncIterator[Channel]:
     streams = streamable_http_client(config.url or "", http_client=client, max_sse_event_size=config.reply_read_bytes)
     async with client, streams as (reader, writer):
         yield Channel(reader=reader, writer=writer, health=health, reply_stream_each=True)
+
+
+class ExactClient(httpx2.AsyncClient):
+    """Writes JSON bodies as the stdio transport does: integers of any size exact (C-01)."""
+
+    def build_request(self, method: str, url: httpx2.URL | str, *, json: Any = None, **more: Any) -> httpx2.Request:
+        """As the base class; what cannot be written fails here, before anything is sent."""
+        if json is None:
+            return super().build_request(method, url, **more)
+        headers = httpx2.Headers(more.pop("headers", None))
+        headers.setdefault("Content-Type", "application/json")
+        content = write_json(json, ENCODER).encode("ascii")
+        return super().build_request(method, url, headers=headers, **(more | {"content": content}))
 
 
 class OncePerCall(httpx2.AsyncBaseTransport):

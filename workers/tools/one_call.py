@@ -36,6 +36,8 @@ class OneCallDispatcher(JSONRPCDispatcher):
         if dispatch is None or method != "tools/call":
             return await super().send_raw_request(method, params, opts, _related_request_id=_related_request_id)
         dispatch.request_id = next(_IDS)
+        # The SDK's copy of long integers is plain, and its own log line could not show it (C-01).
+        params = {**(params or {}), "arguments": dispatch.arguments}
         options: CallOptions = {**(opts or {}), "request_id": dispatch.request_id}
         # We cancel by ourselves, before the waiter is gone, so that a late result can still be drained.
         options["cancel_on_abandon"] = False

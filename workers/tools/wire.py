@@ -17,8 +17,9 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from ledger.strict_json import MAX_INTEGER_DIGITS
+from ledger.long_integers import PLAIN_DIGITS, write_json
 
+ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 LIST_CHANGED = "notifications/tools/list_changed"
 # Far beyond the depth at which content is withheld, far below the one at which Python's parser gives up.
 _PARSED_DEPTH = 200
@@ -35,7 +36,7 @@ def encode(message: JSONRPCMessage) -> bytes:
     Raises ValueError or TypeError for what JSON does not have, before anything is sent.
     """
     fields = message.model_dump(by_alias=True, exclude_unset=True)
-    return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+    return write_json(fields, ENCODER).encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> JSONRPCMessage | None:
@@ -74,7 +75,7 @@ def _loads(text: str) -> Any:
 
 
 def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= MAX_INTEGER_DIGITS else float("nan")
+    return int(digits) if len(digits) <= PLAIN_DIGITS else float("nan")
 
 
 def _pruned(text: str) -> str:
