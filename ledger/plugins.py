@@ -16,6 +16,7 @@ from ledger.config import Config
 from ledger.errors import ConfigError
 from ledger.identity import canonical_tool, check_tool_name
 from ledger.policy import Policy, ResolveHuman, from_config
+from ledger.readbacks import ReadbackHandler
 
 NativeHandler = Callable[[dict[str, Any], Any], Any]
 TurnFunction = Callable[[Any], Any]
@@ -41,11 +42,12 @@ class TurnHandler:
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """What plugins and configuration together give: the policy, native handlers and turn handlers by name."""
+    """What plugins and configuration give: the policy, and native handlers, turn handlers and readbacks by name."""
 
     policy: Policy
     native_tools: Mapping[str, NativeHandler]
     turn_handlers: Mapping[str, TurnHandler] = field(default_factory=dict)
+    readbacks: Mapping[str, ReadbackHandler] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class Registered:
 
     native_tools: dict[str, NativeHandler] = field(default_factory=dict)
     turn_handlers: dict[str, TurnHandler] = field(default_factory=dict)
+    readbacks: dict[str, ReadbackHandler] = field(default_factory=dict)
     levels: dict[str, str] = field(default_factory=dict)
     mutation_tools: set[str] = field(default_factory=set)
     human: ResolveHuman | None = None
@@ -64,6 +67,7 @@ class Registered:
         return Registered(
             dict(self.native_tools),
             dict(self.turn_handlers),
+            dict(self.readbacks),
             dict(self.levels),
             set(self.mutation_tools),
             self.human,
@@ -137,6 +141,20 @@ class PluginRegistry:
             raise ValueError(f"another turn handler is registered as {name!r}")
         self.registered.turn_handlers[name] = made
 
+    def readback(self, tool: str, handler: ReadbackHandler) -> None:
+        """Adds `handler(request)`, sync or async, which can look up what an unknown call of `tool` came to (C-91).
+
+        Workers ask it once the attempt can no longer be running, and again later while it cannot tell. Aliases are
+        resolved.
+
+        Raises:
+            ValueError: another handler is registered for the tool.
+        """
+        name = canonical_tool(check_tool_name(tool), self._aliases)
+        if self.registered.readbacks.get(name, handler) is not handler:
+            raise ValueError(f"another readback is registered for {name!r}")
+        self.registered.readbacks[name] = handler
+
     def resolve_human(self, resolver: ResolveHuman) -> None:
         """Sets the function that decides `dynamic` levels per call.
 
@@ -165,7 +183,7 @@ def load_plugins(config: Config) -> Plugins:
         resolve_human=found.human,
         budget=found.budget,
     )
-    return Plugins(policy, dict(found.native_tools), dict(found.turn_handlers))
+    return Plugins(policy, dict(found.native_tools), dict(found.turn_handlers), dict(found.readbacks))
 
 
 def _bind(name: str, registry: PluginRegistry) -> None:

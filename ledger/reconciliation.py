@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ledger.identity import delivery_identity, session_hash
 from ledger.ids import shard_of_session
 from ledger.outcomes import check_metadata, public_fields
+from ledger.readbacks.calls import Evidence
 from ledger.store.call import ScriptCall
 from ledger.store.codec import pack
 
@@ -33,10 +34,17 @@ def reconcile_mutation(
     by: str,
     shards: int,
     dispatcher_stopped: bool = False,
+    answer: Evidence | None = None,
+    attempt: str | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> ScriptCall[Reconciled]:
     """Reconciles an unknown outcome; `completed` False restores `approved`, published `not_executed` (C-91).
 
-    Raises when run, Refused with: not_found, not_reconcilable, attempt_may_be_running.
+    `answer` is that of a readback, about `attempt` and no other; it is noted in the same step, with the `metadata`
+    that it found.
+
+    Raises InvalidRequest for metadata that do not fit; when run, Refused with: not_found, not_reconcilable,
+    attempt_may_be_running, and of a readback's answer that nobody waits for any more readback_over.
     """
     sid = session_hash(tenant, session_id)
     request = {
@@ -47,6 +55,10 @@ def reconcile_mutation(
         "cp": completed or None,
         "ds": dispatcher_stopped or None,
         "by": by,
+        "at": attempt,
+        "rb": answer.packed if answer is not None else None,
+        "md": check_metadata(metadata) if metadata is not None else None,
+        "pf": public_fields(metadata) if metadata is not None else None,
     }
 
     def decode(reply: list[Any]) -> Reconciled:

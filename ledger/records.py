@@ -15,10 +15,26 @@ from ledger.outcomes import EntryView, project
 from ledger.states import CALL_BY_CODE, MUTATION_BY_CODE, CallStatus, MutationStatus, RunStatus
 from ledger.store.codec import raw, unpack_record
 
+_ANSWERS = {"c": "completed", "a": "not_executed", "u": "unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadbackNote:
+    """What a registered readback answered: `completed`, `not_executed` or `unknown`. `at` is store ms."""
+
+    at: int
+    by: str
+    answer: str
+    note: str
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A mutation of a logical turn. `order` counts first intents in the turn; `not_after` is store ms (C-91)."""
+    """A mutation of a logical turn. `order` counts first intents in the turn; `not_after` is store ms (C-91).
+
+    `late_report` is what an attempt reported after somebody had reconciled it: kept as evidence, changes nothing.
+    `readback_tries` counts questions about this attempt; `readbacks` holds the last answers.
+    """
 
     logical_turn_id: str
     mutation_id: str
@@ -32,12 +48,17 @@ class Entry:
     reconciled_by: str | None
     run_id: str
     index: int
+    late_report: MutationStatus | None = None
+    readback_tries: int = 0
+    readbacks: tuple[ReadbackNote, ...] = ()
 
     @classmethod
     def read(cls, logical_turn_id: str, mutation: bytes, packed: bytes) -> Entry:
         """Reads a packed entry; raises StoreError (format_too_new) for a newer one."""
         e = unpack_record(packed)
         run_id, _, index = e["ri"].partition(":")
+        late = e.get("ls") or e.get("pl")
+        asked = e.get("rb") or {"n": 0}
         return cls(
             logical_turn_id=logical_turn_id,
             mutation_id=mutation.hex(),
@@ -51,6 +72,11 @@ class Entry:
             reconciled_by=e.get("rc"),
             run_id=run_id,
             index=int(index),
+            late_report=MUTATION_BY_CODE[late] if late else None,
+            readback_tries=asked["n"],
+            readbacks=tuple(
+                ReadbackNote(row["at"], row["by"], _ANSWERS[row["an"]], row["no"]) for row in asked.get("ev", ())
+            ),
         )
 
     def outcome(self) -> dict[str, Any] | None:

@@ -54,6 +54,11 @@ class TokenBook:
     def __len__(self) -> int:
         return len(self._known)
 
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """The tenants that any token belongs to, in order."""
+        return tuple(sorted({principal.tenant for _, principal in self._known}))
+
     def authenticate(self, token: str) -> Principal | None:
         """The principal of `token`, or None. Time does not depend on which entry matches, or whether."""
         digest = token_hash(token)

@@ -26,6 +26,7 @@ from service.rates import RateLimits
 from service.replies import EventsReply, RunReply
 from service.requests import init_requests
 from service.routes import BLUEPRINTS
+from service.standing import StoreCollector
 from service.streams import StreamSlots
 from service.waiting import Hub
 
@@ -81,19 +82,22 @@ def _front_door(config: Config, store: SyncStore | None, waker: Waker | None, da
     settings = StoreSettings(config.redis, wait_seconds=config.timing.checkpoint_wait_seconds)
     store = store or SyncStore(settings)
     url = store.settings.url
+    tokens = TokenBook.load(config, data_dir)
     metrics = Metrics()
-    return FrontDoor(
+    door = FrontDoor(
         config=config,
         store=store,
         waker=waker or _rq_waker(url),
         plugins=plugins,
-        tokens=TokenBook.load(config, data_dir),
+        tokens=tokens,
         proposer=Proposer(config, plugins, admission_limits(config, plugins.policy, load_key(config, data_dir))),
         hub=Hub(store.settings),
         metrics=metrics,
         slots=StreamSlots(config.service.max_streams, metrics.open_streams.set),
         rates=RateLimits(url, config.service.rate_limit_per_second),
     )
+    metrics.registry.register(StoreCollector(lambda: door.store, tokens.tenants))
+    return door
 
 
 def _rq_waker(url: str) -> Waker:

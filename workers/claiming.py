@@ -147,8 +147,8 @@ class Claimer:
         """One claim; the same nonce is sent again until confirmed, so a lost reply loses no session (C-30)."""
         shared = self._shared
         asked_at = time.monotonic()
-        # The claimer's pid in the token tells an operator which process owns a session.
-        nonce = f"{os.getpid():x}x{secrets.token_hex(8)}"
+        # The claimer's pid in the token tells an operator which process owns a session; its lease, the sweeps (C-30).
+        nonce = f"{os.getpid():x}x{shared.settings.lease_ms:x}x{secrets.token_hex(8)}"
         offer = shared.handlers.places.offer(most)
         reply = None
         reach("claim.asked")

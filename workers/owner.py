@@ -243,6 +243,7 @@ class SessionOwner:
             shared.handlers.places.settle(self._offer, [settled.work if settled else None])
             if self._handlers is not None:
                 self._handlers.settled(begun, reply, settled, settlement.refusal)
+        shared.tally.attempt(reply.verdict)
         if settled.how == "kept":
             late_report(begun, reply.verdict)
         reach("callback.done")

@@ -36,7 +36,15 @@ def run_worker(config: Config, url: str) -> int:
     for name, handler in plugins.native_tools.items():
         native.register(name, handler)
     waker = RqWaker(url)
-    runtime = WorkerRuntime(config, plugins.policy, native, waker, handlers=plugins.turn_handlers, ended=_leave_soon)
+    runtime = WorkerRuntime(
+        config,
+        plugins.policy,
+        native,
+        waker,
+        handlers=plugins.turn_handlers,
+        readbacks=plugins.readbacks,
+        ended=_leave_soon,
+    )
     jobs.bind(runtime.look, waker.pass_on)
     stop = _Stop(runtime)
     on_signals(first_stop=stop.warm, second_stop=stop.now, interrupted=stop.end_jobs)

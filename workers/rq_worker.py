@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -21,6 +22,9 @@ from rq.serializers import JSONSerializer
 
 from ledger.adapters.rq_wake import QUEUE, RQ_KEY
 from ledger.store.dialing import redis_of_key
+
+KICKS = 5
+KICK_SECONDS = 0.1
 
 
 class DrainWorker(SimpleWorker):
@@ -81,6 +85,29 @@ def on_signals(
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGUSR1, lambda _number, _frame: interrupted())
+    _kick_main_thread_on(frozenset({signal.SIGTERM, signal.SIGINT}))
+
+
+def _kick_main_thread_on(numbers: frozenset[int]) -> None:
+    """Takes the main thread out of a blocking call when such a signal has come, so that it runs the handler.
+
+    The system may hand a signal to any thread, as it does when a stopped process is continued; Python's handler then
+    waits for the main thread, which RQ may have put into a read of minutes.
+    """
+    heard, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    signal.signal(signal.SIGUSR2, lambda _number, _frame: None)
+
+    def kick() -> None:
+        while True:
+            if not numbers.isdisjoint(os.read(heard, 64)):
+                # More than once: the first may come in the moment before the main thread begins to block.
+                for _ in range(KICKS):
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
+                    time.sleep(KICK_SECONDS)
+
+    threading.Thread(target=kick, name="signal-kick", daemon=True).start()
 
 
 def interrupt_main_thread() -> None:

@@ -6,8 +6,9 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
@@ -19,6 +20,8 @@ from ledger.faultpoints import reach
 from ledger.ownership import ClaimReply, release_sessions
 from ledger.plugins import TurnHandler
 from ledger.policy import Policy
+from ledger.readbacks import ReadbackHandler
+from ledger.readbacks.asking import Asker, readback_settings
 from ledger.store import AsyncStore, StoreSettings
 from ledger.tasks import end_tasks
 from ledger.wake import Waker
@@ -52,6 +55,7 @@ class WorkerRuntime:
         waker: Waker,
         *,
         handlers: Mapping[str, TurnHandler] | None = None,
+        readbacks: Mapping[str, ReadbackHandler] | None = None,
         ended: Callable[[bool], None] = lambda failed: None,
     ) -> None:
         """`ended` is called in the loop's thread when a loop that was started has ended, by an error or not."""
@@ -59,6 +63,7 @@ class WorkerRuntime:
         self._policy = policy
         self._native = native
         self._handlers = handlers or {}
+        self._readbacks = readbacks or {}
         self._ended = ended
         self._waker = waker
         self._thread = threading.Thread(target=self._main, name="worker-loop", daemon=True)
@@ -154,6 +159,7 @@ class WorkerRuntime:
         sweeper = Sweeper(shared, self._claimer, self._waker)
         claiming = asyncio.create_task(self._claimer.run())
         parts = [leases.run(), signals.run(), sweeper.run(), Retention(shared).run(), PolicyBeat(shared).run()]
+        parts += [shared.tally.run(store), *self._asking(shared)]
         background = [claiming, *(asyncio.create_task(part) for part in parts)]
         self._started.set()
         try:
@@ -164,6 +170,12 @@ class WorkerRuntime:
             await router.close()
             shared.handlers.close()
             await store.close()
+
+    def _asking(self, shared: Shared) -> Iterator[Coroutine[Any, Any, None]]:
+        """What looks unknown outcomes up; nothing unless a readback is registered (C-91)."""
+        if self._readbacks:
+            settings = readback_settings(self._config)
+            yield Asker(shared.store, settings, self._readbacks, stopping=shared.stopping.is_set).run()
 
     def _knows(self, tool: str) -> bool:
         """Whether a canonical tool name leads anywhere from here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ledger.policy import Policy
@@ -11,6 +11,7 @@ from ledger.store import AsyncStore
 from workers.following import Following
 from workers.handlers.host import HandlerHost
 from workers.settings import WorkerSettings
+from workers.tally import Tally
 from workers.tools.results import CallContext, ToolReply
 
 
@@ -35,5 +36,6 @@ class Shared:
     settings: WorkerSettings
     stopping: asyncio.Event
     handlers: HandlerHost
+    tally: Tally = field(default_factory=Tally)
     unlanded: int = 0
     past_drain: bool = False

@@ -13,6 +13,7 @@ import redis
 
 from ledger.cli.options import Settings
 from ledger.config import Config, Durability, RedisConfig
+from ledger.counts import Standing, counts_key, summed
 from ledger.durability import Finding, Level
 from ledger.errors import LedgerError
 from ledger.tokens import TokenBook
@@ -83,6 +84,27 @@ def job_workers(client: redis.Redis) -> Finding | None:
     if alive:
         return Finding("rq", Level.OK, f"{alive} worker{'s' if alive != 1 else ''} registered")
     return Finding("rq", Level.WARN, "no worker is registered", "start `mutation-ledger worker` (or `up`)")
+
+
+def late_reports(client: redis.Redis, shards: int) -> Finding | None:
+    """Attempts that reported after somebody had reconciled them (C-91); None where they cannot be read."""
+    found = []
+    for shard in range(shards):
+        try:
+            found.append(client.hgetall(counts_key(shard)))
+        except redis.RedisError as error:
+            if not str(error).startswith("MOVED"):
+                return Finding("late reports", Level.BAD, f"cannot be read: {_line(error)}", "allow this user the keys")
+    seen = Standing(summed(found)).late_reports
+    if not seen:
+        return Finding("late reports", Level.OK, "none: no attempt contradicts what somebody decided")
+    detail = ", ".join(f"{count} {verdict}" for verdict, count in sorted(seen.items()))
+    return Finding(
+        "late reports",
+        Level.WARN,
+        f"attempts that reported after they were reconciled: {detail}",
+        "`show SESSION` of those in the workers' log lines `late_report`; one that was done twice needs a person",
+    )
 
 
 def extra_checks(config: Config) -> Iterator[Finding]:

@@ -67,6 +67,7 @@ def _server(client: redis.Redis, settings: RedisConfig, running: bool, label: st
             found.append(checks.write_latency(client, settings))
         if running:
             found.append(checks.job_workers(client))
+            found.append(checks.late_reports(client, settings.shards))
         for finding in found:
             if finding is not None:
                 yield Finding(finding.name, finding.verdict, label + finding.detail, finding.fix)

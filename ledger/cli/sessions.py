@@ -69,8 +69,8 @@ def unknowns(settings: Settings, tenant: str | None, limit: int) -> None:
         print_json({"unknowns": listed})
         return
     shown = ("session_id", "logical_turn_id", "mutation_id", "tool", "since", "reason")
-    rows = [[_short(name, row[name]) for name in shown] for row in listed]
-    print_table(("session", "turn", "mutation", "tool", "since", "reason"), rows)
+    rows = [[*(_short(name, row[name]) for name in shown), _last_readback(row)] for row in listed]
+    print_table(("session", "turn", "mutation", "tool", "since", "reason", "last readback"), rows)
 
 
 @click.command()
@@ -146,6 +146,7 @@ def _print_session(view: dict[str, Any]) -> None:
         columns = ("mutation_id", "tool", "status", "reason", "revision", "reconciled_by")
         rows = [[_short(name, mutation[name]) for name in columns] for mutation in turn["mutations"]]
         print_table(("mutation", "tool", "status", "reason", "revision", "reconciled by"), rows)
+        _print_evidence(turn["mutations"])
         _print_arguments(turn["mutations"])
     if view["waiting"]:
         click.echo("\nwaiting for approval")
@@ -155,11 +156,28 @@ def _print_session(view: dict[str, Any]) -> None:
         _print_arguments(view["waiting"])
 
 
+def _print_evidence(rows: Sequence[dict[str, Any]]) -> None:
+    for row in rows:
+        mutation = row["mutation_id"][:SHORT_ID]
+        if row["late_report"]:
+            click.echo(f"late report of {mutation}: {row['late_report']}, after it was reconciled; changes nothing")
+        for told in row["readbacks"]:
+            note = f": {told['note']}" if told["note"] else ""
+            click.echo(f"readback of {mutation}: {told['answer']} at {told['at']} by {told['by']}{note}")
+
+
 def _print_arguments(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         if "arguments" in row:
             click.echo(f"arguments of {row['mutation_id'][:SHORT_ID]}")
             click.echo("\n".join("  " + line for line in pretty(row["arguments"])))
+
+
+def _last_readback(row: dict[str, Any]) -> str | None:
+    if not row["readbacks"]:
+        return None
+    last = row["readbacks"][-1]
+    return f"{last['answer']}: {last['note']}" if last["note"] else str(last["answer"])
 
 
 def _short(name: str, value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ledger.records import Approval, Entry, Session
+from ledger.states import MutationStatus
 from ledger.timefmt import rfc3339
 
 
@@ -33,7 +34,10 @@ def session_view(session: Session) -> dict[str, Any]:
 
 
 def mutation_view(entry: Entry) -> dict[str, Any]:
-    """A mutation; `status` is the stored one, `outcome` what is published. `may_run_until`: see C-91."""
+    """A mutation; `status` is the stored one, `outcome` what is published.
+
+    For `may_run_until`, `late_report` and `readbacks` see C-91.
+    """
     return {
         "logical_turn_id": entry.logical_turn_id,
         "mutation_id": entry.mutation_id,
@@ -43,8 +47,17 @@ def mutation_view(entry: Entry) -> dict[str, Any]:
         "revision": entry.revision,
         "reconciled_by": entry.reconciled_by,
         "may_run_until": rfc3339(entry.not_after),
+        "late_report": _reported(entry.late_report),
+        "readbacks": [
+            {"at": rfc3339(row.at), "by": row.by, "answer": row.answer, "note": row.note} for row in entry.readbacks
+        ],
         "outcome": entry.outcome(),
     }
+
+
+def _reported(status: MutationStatus | None) -> str | None:
+    """A late report by its published name."""
+    return "not_executed" if status is MutationStatus.APPROVED else status
 
 
 def waiting_view(approval: Approval, *, arguments: bool) -> dict[str, Any]:

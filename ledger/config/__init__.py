@@ -35,6 +35,7 @@ __all__ = [
     "McpServerConfig",
     "PluginsConfig",
     "PolicyConfig",
+    "ReadbacksConfig",
     "RedisConfig",
     "RetentionConfig",
     "Role",

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from ledger.config.sections import (
     BudgetConfig,
     PluginsConfig,
+    ReadbacksConfig,
     RedisConfig,
     RetentionConfig,
     ServiceConfig,
@@ -46,6 +47,7 @@ class Config(Section):
     budget: BudgetConfig | None = None
     timing: TimingConfig = TimingConfig()
     retention: RetentionConfig = RetentionConfig()
+    readbacks: ReadbacksConfig = ReadbacksConfig()
     plugins: PluginsConfig = PluginsConfig()
 
     @model_validator(mode="after")

@@ -153,6 +153,15 @@ class RetentionConfig(Section):
     outcome_stream_maxlen: Count = 100_000
 
 
+class ReadbacksConfig(Section):
+    """`[readbacks]`: how registered readbacks are asked about unknown outcomes (C-91)."""
+
+    timeout_seconds: Positive = 30
+    max_tries: Count = 8
+    first_pause_seconds: Positive = 30
+    longest_pause_seconds: Positive = 3600
+
+
 class PluginsConfig(Section):
     """`[plugins]`: Python modules, each of which may export `bind(engine)`."""
 

@@ -10,6 +10,7 @@ from ledger.engine.engine import Engine
 from ledger.engine.human import HumanDecision, HumanRequest
 from ledger.engine.messages import ContinuationUnavailable, IncomingMessage, TurnResult
 from ledger.engine.sessions import SessionManager
+from ledger.readbacks import ReadbackAnswer, ReadbackRequest
 
 __all__ = [
     "Adapter",
@@ -19,6 +20,8 @@ __all__ = [
     "HumanDecision",
     "HumanRequest",
     "IncomingMessage",
+    "ReadbackAnswer",
+    "ReadbackRequest",
     "SessionManager",
     "TurnResult",
 ]

@@ -26,11 +26,14 @@ from ledger.identity import (
 )
 from ledger.ids import new_id, shard_of_id
 from ledger.proposing import Acting, Asked
+from ledger.readbacks import ReadbackHandler
+from ledger.readbacks.asking import Asker, readback_settings
 from ledger.reconciliation import Target, attach_metadata, reconcile_mutation
 from ledger.records import Run, Turn
 from ledger.runs import cancel_run
 from ledger.store import ScriptCall
 from ledger.strict_json import check_arguments
+from ledger.tasks import end_tasks
 from ledger.tombstone import pin_key
 
 CALLS_MAX = 32
@@ -46,6 +49,7 @@ class EngineCore:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
         self._own_tools: frozenset[str] = frozenset()
+        self._asking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connects. Raises what the store raises, and Refused (tombstone_key_changed)."""
@@ -55,6 +59,8 @@ class EngineCore:
 
     async def close(self) -> None:
         """Disconnects."""
+        if self._asking is not None:
+            await end_tasks([self._asking])
         await self._deps.hints.close()
         await self._deps.store.close()
 
@@ -73,6 +79,16 @@ class EngineCore:
         found = await asyncio.gather(*(deps.write(declare_tools(shard, sorted(names))) for shard in shards))
         for shard, declared in zip(shards, found, strict=True):
             deps.proposer.live.adopt(shard, declared)
+
+    def look_up(self, readbacks: Mapping[str, ReadbackHandler]) -> None:
+        """Begins to ask these, and what is added to them later; see `Engine.readback`."""
+        if self._asking is None:
+            deps = self._deps
+            settings = readback_settings(deps.config)
+            who = f"readback:{deps.principal}"
+            self._asking = asyncio.create_task(
+                Asker(deps.store, settings, readbacks, tenant=deps.tenant, who=who).run()
+            )
 
     async def handle(self, message: IncomingMessage, adapter: Adapter | None, wait: float | None) -> TurnResult:
         """See `Engine.handle_with_results`."""

@@ -8,11 +8,11 @@ import structlog
 
 from ledger.approvals import Decision, decide, read_approval
 from ledger.engine.adapter import Adapter
-from ledger.engine.background import host_call
 from ledger.engine.deps import Deps
 from ledger.engine.human import HumanDecision, HumanRequest
 from ledger.engine.telling import Teller
 from ledger.errors import LedgerError, Refused
+from ledger.hostcode import host_call
 from ledger.ids import shard_of_id
 from ledger.records import Approval, Run
 from ledger.states import CallStatus

@@ -17,8 +17,10 @@ from ledger.engine.deps import Deps
 from ledger.engine.hearing import JournalHints
 from ledger.engine.messages import IncomingMessage, MessageLike, TurnResult
 from ledger.engine.sessions import SessionManager
+from ledger.identity import canonical_tool, check_tool_name
 from ledger.plugins import load_plugins
 from ledger.proposing import Proposer, admission_limits
+from ledger.readbacks import ReadbackHandler
 from ledger.store import AsyncStore, StoreSettings
 from ledger.tombstone import load_key
 from ledger.wake import Waker
@@ -57,6 +59,7 @@ class Engine:
         self._proposer = Proposer(config, plugins, admission_limits(config, plugins.policy, load_key(config, data_dir)))
         self._waker = waker
         self._lock = threading.Lock()
+        self._readbacks: dict[str, ReadbackHandler] = {}
         self._loop: BackgroundLoop | None = None
         self._core: EngineCore | None = None
         self.sessions = SessionManager(lambda call: self._call(self._started().run(call)), tenant, config.redis.shards)
@@ -75,6 +78,8 @@ class Engine:
             try:
                 core = loop.call(_made(self._deps))
                 loop.call(core.start())
+                if self._readbacks:
+                    loop.call(_looking_up(core, self._readbacks))
             except BaseException:
                 loop.close()
                 raise
@@ -119,6 +124,20 @@ class Engine:
                 aliases=self._config.mcp.aliases,
                 wrap_up_seconds=self._config.timing.wrap_up_seconds,
             )
+
+    def readback(self, tool: str, handler: ReadbackHandler) -> None:
+        """Adds `handler(request)`, sync or async, which looks up what an unknown call of `tool` came to (C-91).
+
+        This process asks it, for this tenant, while it lives and is connected: once the attempt can no longer be
+        running, and again later while it cannot tell. Aliases are resolved. Raises ValueError if another handler is
+        registered for the tool, InvalidRequest for a name that is none, and what the store raises.
+        """
+        name = canonical_tool(check_tool_name(tool), self._config.mcp.aliases)
+        with self._lock:
+            if self._readbacks.get(name, handler) is not handler:
+                raise ValueError(f"another readback is registered for {name!r}")
+            self._readbacks[name] = handler
+        self._call(_looking_up(self._started(), self._readbacks))
 
     # Deliveries
 
@@ -248,6 +267,10 @@ class Engine:
 async def _made(deps: Callable[[], Deps]) -> EngineCore:
     """Made inside the loop that it belongs to."""
     return EngineCore(deps())
+
+
+async def _looking_up(core: EngineCore, readbacks: Mapping[str, ReadbackHandler]) -> None:
+    core.look_up(readbacks)
 
 
 def _rq_waker(url: str) -> Waker:

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from ledger.engine.background import host_call
+from ledger.hostcode import host_call
 
 log = structlog.get_logger(__name__)
 

@@ -1,9 +1,11 @@
 -- A trusted host or person says what happened to an unknown mutation (C-91).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {sid tn t m cp ds by}: sid, tenant, turn id, mutation (raw), completed, dispatcher stopped, who
+-- ARGV[3] packed request {sid tn t m cp ds by at rb md pf}: sid, tenant, turn id, mutation (raw), completed, dispatcher
+--   stopped, who; of a readback also the attempt it was asked about, its answer {k by an no} (see evidence.lua), and the
+--   metadata it found with their public fragment
 -- Reply: {n, 'reconciled'|'repeated', record JSON, revision}
--- Errors: STORE_WENT_BACK STORE_CHANGED NOT_FOUND NOT_RECONCILABLE ATTEMPT_MAY_BE_RUNNING
+-- Errors: STORE_WENT_BACK STORE_CHANGED NOT_FOUND NOT_RECONCILABLE ATTEMPT_MAY_BE_RUNNING READBACK_OVER
 -- Guarantees: closes the attempt: its later report changes nothing; a refusal changes nothing.
 --!include guard
 --!include keys
@@ -12,6 +14,7 @@
 --!include journal
 --!include entry
 --!include outcome
+--!include evidence
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
 guard(seq_key, store_id, seen)
@@ -34,6 +37,8 @@ if not q.cp and not entry.fh and not q.ds and now <= entry.na then
 end
 
 local before = entry.s
+if q.rb then note_answer(entry, q.at, q.rb, now) end
+if q.md then entry.md, entry.pf = q.md, q.pf end
 entry.s, entry.r, entry.rc = wanted, nil, q.by .. (q.ds and ' (dispatcher stopped)' or '')
 revise(turn, entry)
 local record = publish(S, number, q.m, entry, now)

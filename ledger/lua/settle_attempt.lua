@@ -37,6 +37,14 @@ local R = load_run(q.r, now)
 S.out, S.at_hand = {}, R
 local how, record, revision = 'settled', '', 0
 
+-- Somebody reconciled before this report came: it changes nothing, is kept in `field`, and raises an alarm (C-91).
+local function keep_evidence(entry, field)
+  if not entry[field] then redis.call('HINCRBY', K.counts, 'late_reports:' .. q.v, 1) end
+  entry[field] = q.v
+  save_entry(S, q.t, q.m, entry)
+  how = 'kept'
+end
+
 local function settle_mutation()
   local entry = load_entry(S, q.t, q.m)
   if entry and entry.pa == q.at and q.v == 'a' then
@@ -45,15 +53,19 @@ local function settle_mutation()
     how, record, revision = 'repeated', outcome_record(turn_id(S, q.t), hex(q.m), mine), entry.rv - 1
     return
   end
+  if entry and entry.pa == q.at and entry.pc then
+    -- Said not to be executed, and begun anew since: the effect may be there twice.
+    keep_evidence(entry, 'pl')
+    record, revision = outcome_record(turn_id(S, q.t), hex(q.m), entry), entry.rv
+    return
+  end
   if not entry or entry.at ~= q.at or entry.vo == q.at then refuse('ATTEMPT_MISMATCH', 'another attempt or none') end
   if R then R.at_call = q.i end
   local call = R and call_of(R, q.i)
   if entry.rc then
-    entry.ls = q.v
-    save_entry(S, q.t, q.m, entry)
+    keep_evidence(entry, 'ls')
     -- The call ends with what was decided about it; left open, it would be begun once more.
     if call and call.st == 'g' then end_attempted_call(R, q.i, entry.s) end
-    how = 'kept'
   elseif entry.s == 's' or (entry.s == 'u' and not entry.fh and q.v ~= 'u') then
     how = entry.s == 's' and 'settled' or 'late'
     entry.fh = true

@@ -36,7 +36,7 @@ def readyz() -> Response:
 
 @api.get("/metrics", **operation(role=Role.OPS, replies={200: media("text/plain")}, store=False))
 def metrics() -> Response:
-    """Prometheus metrics of this process."""
+    """Prometheus metrics of this process, and of the store, where workers keep their counters."""
     authorize(Role.OPS)
     return Response(current_door().metrics.text(), content_type=CONTENT_TYPE)
 

@@ -152,10 +152,10 @@ def test_sigterm(make: Make) -> None:
 
 @pytest.mark.proves("C-34")
 def test_sigterm_when_the_reply_is_there(make: Make) -> None:
-    # Only its loop stands still: a stopped process may hand a signal to a thread that cannot answer it.
-    stages = make("settle.asked:1:sleep=2500")
+    stages = make("settle.asked:1:stop")
     stages.deliver("replied")
     stages.worker.send_signal(signal.SIGTERM)
+    stages.thaw()
     assert wait_dead(stages.worker, 20) == 0
     assert stages.seen("replied") == SIGTERM["replied"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 from pathlib import Path
 
@@ -74,6 +75,21 @@ def test_a_stop_right_after_the_start(valkey: ValkeyProcess, tmp_path: Path) -> 
     with Stack(tmp_path / "stack", valkey.url, CONFIG) as stack:
         worker = stack.add_worker()
         worker.send_signal(signal.SIGTERM)
+        assert worker.wait(10) == 0
+
+
+@pytest.mark.acceptance
+@pytest.mark.proves("C-34")
+def test_a_stop_that_another_thread_is_told_of(valkey: ValkeyProcess, tmp_path: Path) -> None:
+    """As it may be when a stopped process is continued, while the main thread is in RQ's blocking read."""
+    with Stack(tmp_path / "stack", valkey.url, CONFIG) as stack:
+        worker = stack.add_worker()
+        client = valkey.client()
+        wait_until(lambda: any(one["cmd"].startswith("blmove") for one in client.client_list()), 10, "RQ to wait")
+        client.close()
+        threads = [int(path.name) for path in Path(f"/proc/{worker.pid}/task").iterdir()]
+        other = max(tid for tid in threads if tid != worker.pid)
+        assert ctypes.CDLL(None, use_errno=True).tgkill(worker.pid, other, signal.SIGTERM) == 0
         assert worker.wait(10) == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.ledger import (
     SHARD,
     UNKNOWN,
     Ledger,
+    key,
     plan,
     proposed,
     sid_of,
@@ -86,7 +88,29 @@ def test_a_report_after_reconciliation_is_kept_and_changes_nothing(ledger: Ledge
     statuses = ledger.statuses(run)
     first, second = twice(ledger, report(work, token, FAILED))
     assert (first.how, second.how) == ("kept", "kept")
-    assert (ledger.entry(work), ledger.statuses(run), len(ledger.outcomes())) == (before, statuses, 2)
+    kept = replace(before, late_report=FAILED)
+    assert (ledger.entry(work), ledger.statuses(run), len(ledger.outcomes())) == (kept, statuses, 2)
+    # Raised once, however often the report is sent.
+    assert ledger.raw.hget(key("counts"), "late_reports:f") == b"1"
+
+
+@pytest.mark.proves("C-91")
+def test_a_report_of_an_attempt_said_not_to_be_executed_raises_the_alarm_after_the_next_one_began(
+    ledger: Ledger,
+) -> None:
+    ledger.admit(plan(1))
+    work, token = ledger.begin_first()
+    ledger.reclaim()
+    ledger.reconcile(work, completed=False, dispatcher_stopped=True)
+    ledger.finish()
+    ledger.admit(plan(1))
+    second, second_token = ledger.begin_first()
+    first_report, again = twice(ledger, report(work, token, COMPLETED))
+    assert (first_report.how, again.how) == ("kept", "kept")
+    assert ledger.raw.hgetall(key("counts")) == {b"reclaimed": b"1", b"late_reports:c": b"1"}
+    assert (ledger.entry(work).late_report, ledger.status(work)) == (COMPLETED, MutationStatus.EXECUTION_STARTED)
+    assert ledger.settle(second, second_token, FAILED).how == "settled"
+    assert (ledger.status(work), ledger.entry(work).late_report) == (FAILED, COMPLETED)
 
 
 @pytest.mark.proves("C-91", "C-13")

@@ -112,6 +112,24 @@ def test_leases_more_than_two_ahead_are_corrected(ledger: Ledger) -> None:
     assert ledger.raw.zscore(key("owned"), second.sid) <= ledger.now() + POLICY.lease_ms
 
 
+@pytest.mark.proves("C-30")
+def test_a_lease_is_judged_by_the_length_in_its_owner_s_token(ledger: Ledger) -> None:
+    """A worker with a short lease sweeps: another one's long leases stay, and those of a clock set back do not."""
+    long_ms = 4 * POLICY.lease_ms
+    for n in range(3):
+        ledger.admit(plan(1), session=f"s{n}")
+    long_lease = replace(POLICY, lease_ms=long_ms)
+    (kept,) = ledger.claim(f"1fx{long_ms:x}x0123456789abcdef", most=1, policy=long_lease)
+    (beyond,) = ledger.claim(f"1fx{long_ms:x}x0123456789abcdee", most=1, policy=long_lease)
+    (short,) = ledger.claim(f"1fx{POLICY.lease_ms:x}x0123456789abcdef", most=1)
+    ends = ledger.raw.zscore(key("owned"), kept.sid)
+    ledger.raw.zadd(key("owned"), {beyond.sid: ends + 2 * long_ms, short.sid: ends})
+    ledger.sweep()
+    assert ledger.raw.zscore(key("owned"), kept.sid) == ends
+    assert ends <= ledger.raw.zscore(key("owned"), beyond.sid) <= ledger.now() + long_ms
+    assert ledger.raw.zscore(key("owned"), short.sid) <= ledger.now() + POLICY.lease_ms
+
+
 @pytest.mark.proves("C-41")
 def test_expired_requests_end_and_their_runs_go_on(ledger: Ledger) -> None:
     stops = ledger.admit(plan(2, level="approve"), did="d1", limits={"approval_ms": 1}).run

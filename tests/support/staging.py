@@ -137,7 +137,7 @@ class Stages:
 
     def frozen(self) -> bool:
         """Whether the worker stands still."""
-        return _state(self.worker.pid) == "T"
+        return frozen(self.worker)
 
     def thaw(self, worker: subprocess.Popen[bytes] | None = None) -> None:
         """Continues a frozen worker, the present one or one before it."""
@@ -227,6 +227,16 @@ def _shard(any_id: str) -> int:
 
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def frozen(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process stands still."""
+    return _state(process.pid) == "T"
+
+
+def wait_frozen(process: subprocess.Popen[bytes]) -> None:
+    """Waits until the process stands still."""
+    wait_until(lambda: frozen(process), 20, "the worker to stand still")
 
 
 def wait_dead(process: subprocess.Popen[bytes], timeout: float) -> int:

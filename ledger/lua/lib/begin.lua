@@ -153,7 +153,8 @@ local function begin_call(S, R, i, q, step)
   entry.pa = entry.vo ~= entry.at and entry.at or nil
   entry.s, entry.at, entry.na, entry.ri = 's', attempt, deadline + q.pol.dr + q.pol.le, R.id .. ':' .. i
   -- What an earlier attempt left says nothing about this one.
-  entry.r, entry.rc, entry.ls, entry.vo, entry.fh = nil, nil, nil, nil, nil
+  entry.pc, entry.pl = entry.rc, nil
+  entry.r, entry.rc, entry.ls, entry.vo, entry.fh, entry.rb = nil, nil, nil, nil, nil, nil
   revise(turn, entry)
   turn.f = nil
   save_entry(S, R.state.t, call.m, entry)

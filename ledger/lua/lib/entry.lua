@@ -4,6 +4,9 @@
 --   r reason · md metadata JSON · pf its public JSON fragment · ri run id and call index `<run>:<i>`
 --   x stream ids of its changes · rc reconciled by · vo voided attempt · ls last report kept as evidence
 --   fh the attempt reported its own end · pa the attempt before, whose report may be sent again
+--   pc who reconciled the attempt before · pl its report after that, kept as evidence
+--   rb readbacks {n k l ev}: tries, token of the one asked now, token of the last one answered, evidence of the last
+--   ones {at by an no}: when, who answered, c|a|u, note
 
 local function entry_field(number, mutation)
   return 'm' .. number .. ':' .. mutation

@@ -78,7 +78,7 @@ local function erase_piece(member, most)
       local number, mutation = string.match(name, '^m(%d+):(.*)$')
       local entry = unpack_record(fields[at + 1])
       delete_stream_entries(entry)
-      redis.call('ZREM', K.unknowns(meta.tn), sid .. ':' .. number .. ':' .. hex(mutation))
+      unlist_unknown(meta.tn, sid .. ':' .. number .. ':' .. hex(mutation), entry)
       erase_run(string.match(entry.ri, '^%x+'))
     end
     if name ~= 'meta' then redis.call('HDEL', erased, name) end

@@ -10,6 +10,7 @@ local function fixed_keys()
   retired = P .. 'retired', asked = P .. 'asked', forget = P .. 'forget', swept = P .. 'swept',
   policy = P .. 'policy', policies = P .. 'policy:alive',
   dirty = P .. 'dirty', swept_retention = P .. 'swept:retention', declared = P .. 'declared',
+  counts = P .. 'counts',
   }
 end
 
@@ -33,4 +34,6 @@ function K.approval(id) return P .. 'approval:' .. id end
 function K.claim(nonce) return P .. 'claim:' .. nonce end
 function K.pending(tenant) return P .. 'pending:' .. tenant end
 function K.unknowns(tenant) return P .. 'unknowns:' .. tenant end
+function K.readback(tool) return P .. 'readback:' .. tool end
+function K.counted(process) return P .. 'counted:' .. process end
 function K.sessions(tenant) return P .. 'sessions:' .. tenant end

@@ -21,6 +21,18 @@ local function revise(turn, entry)
   entry.rv = turn.rv
 end
 
+-- What an unknown outcome is listed under: for people, and for whoever can look it up (`readback:<tool>`, by the time
+-- from which it may be asked).
+local function list_unknown(S, member, entry, now)
+  redis.call('ZADD', K.unknowns(S.meta.tn), now, member)
+  redis.call('ZADD', K.readback(entry.tl), 'NX', entry.na + 1, member)
+end
+
+local function unlist_unknown(tenant, member, entry)
+  redis.call('ZREM', K.unknowns(tenant), member)
+  redis.call('ZREM', K.readback(entry.tl), member)
+end
+
 -- Adds the stream entry, keeps its id for erasure, and lists or unlists the unknown. Returns the record. `before` may
 -- tell the status until now: what was only started is on no list.
 local function publish(S, number, mutation, entry, now, before)
@@ -30,9 +42,9 @@ local function publish(S, number, mutation, entry, now, before)
     'logical_turn_id', id, 'mutation_id', mid, 'mutation_revision', entry.rv, 'record', record)
   entry.x = entry.x and (entry.x .. ' ' .. stream_id) or stream_id
   if entry.s == 'u' then
-    redis.call('ZADD', K.unknowns(S.meta.tn), now, S.sid .. ':' .. number .. ':' .. mid)
+    list_unknown(S, S.sid .. ':' .. number .. ':' .. mid, entry, now)
   elseif before ~= 's' then
-    redis.call('ZREM', K.unknowns(S.meta.tn), S.sid .. ':' .. number .. ':' .. mid)
+    unlist_unknown(S.meta.tn, S.sid .. ':' .. number .. ':' .. mid, entry)
   end
   return record
 end

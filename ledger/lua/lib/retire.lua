@@ -12,7 +12,7 @@ local function retire_turn(S, number, turn, now, tombstone_ms)
     local entry = load_entry(S, number, mutation)
     if entry then
       delete_stream_entries(entry)
-      redis.call('ZREM', K.unknowns(S.meta.tn), S.sid .. ':' .. number .. ':' .. hex(mutation))
+      unlist_unknown(S.meta.tn, S.sid .. ':' .. number .. ':' .. hex(mutation), entry)
       drop(S, entry_field(number, mutation))
     end
   end
