@@ -34,16 +34,17 @@ from tests.support.tool_calls import FakeServer
 from tests.support.wait import wait_until
 
 LATE, OK = "mcp__fake__late", "mcp__fake__ok"
-TIMING = {"lease_seconds": 1.5, "cancel_drain_seconds": 0.5, "tool_timeout_seconds": 1.5}
+TIMING = {"lease_seconds": 1.5, "cancel_drain_seconds": 0.5}
 POLICY = f"[policy]\nmutation_tools = {json.dumps([LATE, OK])}\n"
 
 
 class Scene:
     """A front door, an engine and a worker that will be frozen."""
 
-    def __init__(self, directory: Path, url: str, fault: str = "") -> None:
+    def __init__(self, directory: Path, url: str, fault: str, seconds: float) -> None:
         self.fake = FakeServer(directory)
-        self.host = Hosting(directory / "stack", url, fake_section(self.fake) + POLICY, timing=TIMING)
+        timing = {**TIMING, "tool_timeout_seconds": seconds}
+        self.host = Hosting(directory / "stack", url, fake_section(self.fake) + POLICY, timing=timing)
         if fault:
             self.host.stack.env["MUTATION_LEDGER_FAULT"] = fault
         self.zombie = self.host.stack.add_worker()
@@ -111,15 +112,15 @@ class Scene:
         self.host.close()
 
 
-Make = Callable[[str], Scene]
+Make = Callable[..., Scene]
 
 
 @pytest.fixture
 def make(store_url: str, tmp_path: Path) -> Iterator[Make]:
     made: list[Scene] = []
 
-    def scene(fault: str = "") -> Scene:
-        made.append(Scene(tmp_path, store_url, fault))
+    def scene(fault: str = "", *, seconds: float = 2.0) -> Scene:
+        made.append(Scene(tmp_path, store_url, fault, seconds))
         return made[-1]
 
     yield scene
@@ -141,7 +142,8 @@ def reported(scene: Scene) -> str:
 
 @pytest.mark.proves("C-91", "C-10")
 def test_stopped_inside_a_call_past_its_not_after(make: Make) -> None:
-    scene = make("")
+    # Long enough for another worker to start before the first one's time is over.
+    scene = make(seconds=9.0)
     told = scene.begin(LATE, seconds=0.5)
     scene.zombie.send_signal(signal.SIGSTOP)
     wait_frozen(scene.zombie)
@@ -184,7 +186,7 @@ def test_said_not_to_be_executed_and_done_again_the_zombie_s_success_is_an_alarm
 
 @pytest.mark.proves("C-25")
 def test_what_workers_count_is_shown_by_the_front_door(make: Make) -> None:
-    scene = make("")
+    scene = make()
     for n in range(3):
         scene.engine.handle_with_results(message(f"counted-{n}", (OK, {"n": n})))
     scene.engine.handle_with_results(message("counted-late", (LATE, {"seconds": 9.0})))
