@@ -277,7 +277,7 @@ def settle_attempt(
         "ol": only_live or None,
     }
     if begun.protected:
-        request["t"], request["m"] = begun.turn, begun.mutation
+        request["t"], request["m"], request["x"] = begun.turn, begun.mutation, begun.mutation_id
     if next_step is not None:
         request["nx"], request["st"] = True, next_step
 

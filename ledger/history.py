@@ -70,7 +70,7 @@ def list_sessions(shard: int, tenant: str, most: int, *, unknowns: bool = False)
 
 def _row(row: list[Any]) -> SessionRow:
     packed, member, score, packed_entry, turn = row
-    meta = unpack_record(packed)
+    meta = unpack_record("session", packed)
     entry = None
     if packed_entry:
         entry = Entry.read(turn.decode(), bytes.fromhex(member.decode().rsplit(":", 1)[1]), packed_entry)

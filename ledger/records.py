@@ -1,6 +1,7 @@
 """Stored records as frozen values; the letters used in the store are translated here and nowhere else.
 
-The packed layouts are described at the head of `ledger/lua/lib/session.lua`, `entry.lua` and `run.lua`.
+The layouts are in `ledger/store/layouts.py`; the heads of `ledger/lua/lib/session.lua`, `entry.lua` and `run.lua` say
+what the letters mean.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Entry:
     @classmethod
     def read(cls, logical_turn_id: str, mutation: bytes, packed: bytes) -> Entry:
         """Reads a packed entry; raises StoreError (format_too_new) for a newer one."""
-        e = unpack_record(packed)
+        e = unpack_record("entry", packed)
         run_id, _, index = e["ri"].partition(":")
         late = e.get("ls") or e.get("pl")
         asked = e.get("rb") or {"n": 0}
@@ -110,7 +111,7 @@ class Turn:
     @classmethod
     def read(cls, logical_turn_id: str, packed: bytes, entries: Sequence[bytes]) -> Turn:
         """Reads a packed turn and its entries, given as raw id, packed entry, raw id, ..."""
-        t = unpack_record(packed)
+        t = unpack_record("turn", packed)
         found = [Entry.read(logical_turn_id, entries[i], entries[i + 1]) for i in range(0, len(entries), 2)]
         return cls(
             logical_turn_id=logical_turn_id,
@@ -143,7 +144,7 @@ class Session:
     @classmethod
     def read(cls, packed_meta: bytes, rows: Sequence[Any], owner: bytes) -> Session:
         """Reads the reply of `read_session`."""
-        m = unpack_record(packed_meta)
+        m = unpack_record("session", packed_meta)
         turns = [Turn.read(rows[i].decode(), rows[i + 1], rows[i + 2]) for i in range(0, len(rows), 3)]
         return cls(m["s"], m["tn"], m["g"], m["at"], m["lm"], m["lv"], owner.decode() or None, tuple(turns))
 
@@ -193,7 +194,7 @@ class Run:
         """Reads the view that `admit_delivery`, `read_run` and `cancel_run` answer."""
         run_id, flat, entries, turn, length = view
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        m, s = unpack_record(fields[b"m"]), unpack_record(fields[b"s"])
+        m, s = unpack_record("run_meta", fields[b"m"]), unpack_record("run_state", fields[b"s"])
         turn_id = turn.decode() or None
         # A handler run's calls are counted in its state: they come one by one.
         calls = tuple(_call(i, fields, entries[i], turn_id) for i in range(s.get("co", m["co"])))
@@ -217,7 +218,7 @@ class Run:
 
 
 def _call(index: int, fields: Mapping[bytes, bytes], packed_entry: bytes, turn_id: str | None) -> Call:
-    c = unpack_record(fields[str(index).encode()])
+    c = unpack_record("call", fields[str(index).encode()])
     result = fields.get(b"r%d" % index)
     mutation = raw(c["m"])
     return Call(
@@ -260,7 +261,7 @@ class Approval:
     @classmethod
     def read(cls, approval_id: str, packed: bytes, arguments: bytes) -> Approval:
         """Reads a packed approval and the arguments kept apart from it."""
-        a = unpack_record(packed)
+        a = unpack_record("approval", packed)
         return cls(
             approval_id=approval_id,
             state=a["st"],
@@ -299,7 +300,7 @@ class Event:
     @classmethod
     def read(cls, number: int, packed: bytes) -> Event:
         """Reads a packed event at a position."""
-        e = unpack_record(packed)
+        e = unpack_record("event", packed)
         return cls(
             number=number,
             type=e["e"],

@@ -62,7 +62,7 @@ for _, index in ipairs({ K.owned, K.ready }) do
 end
 for _, id in ipairs(redis.call('ZRANGE', K.approvals, 0, most - 1)) do
   if ended >= most then break end
-  local approval = unpack_record(redis.call('HGET', K.approval(id), 'a') or nil)
+  local approval = read_approval(redis.call('HGET', K.approval(id), 'a') or nil)
   local S = approval and load_session(approval.sid)
   if S then end_live(S, approval.run) end
   redis.call('ZREM', K.approvals, id)

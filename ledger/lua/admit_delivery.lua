@@ -37,7 +37,7 @@ local now = store_now()
 if redis.call('ZSCORE', K.retired, q.tb) then refuse('DELIVERY_RETIRED', 'this delivery was retired') end
 
 local S = load_session(q.sid)
-local known = S and unpack_record(redis.call('HGET', S.key, 'd' .. q.d) or nil)
+local known = S and read_delivery(redis.call('HGET', S.key, 'd' .. q.d) or nil)
 local outlived
 if S and expired(S, now) then
   -- Its sweep would leave a tombstone for this delivery.
@@ -72,7 +72,7 @@ elseif q.lk and not S.fresh then
   if R and not R.state.en then
     expire_due(S, R)
     -- Remembered, so that the same request sent again after that run's end starts nothing (C-61).
-    redis.call('HSET', S.key, 'd' .. q.d, pack({ r = live, c = q.c, tb = q.tb, at = true }))
+    redis.call('HSET', S.key, 'd' .. q.d, pack_delivery({ r = live, c = q.c, tb = q.tb, at = true }))
     redis.call('ZADD', K.forget, R.meta.ce + q.jr, S.sid .. q.d .. live)
     return reply('attached', R)
   end
@@ -156,7 +156,7 @@ local need, pending = advance(R), 0
 for i = 0, R.meta.co - 1 do
   local call = R.calls[i]
   if call.st == 'w' then
-    redis.call('HSET', K.approval(call.ap), 'a', pack({ st = 'pending', tn = q.tn, s = q.s, sid = q.sid, run = q.run,
+    redis.call('HSET', K.approval(call.ap), 'a', pack_approval({ st = 'pending', tn = q.tn, s = q.s, sid = q.sid, run = q.run,
       i = i, tl = call.t, m = call.m, lv = call.lv, p = q.p, u = q.u, at = now, ex = expires }))
     redis.call('ZADD', K.approvals, expires, call.ap)
     redis.call('ZADD', K.pending(q.tn), now + i / 1000, call.ap)
@@ -181,7 +181,7 @@ put(S, 'd' .. q.d, { r = q.run, t = turn_no, c = q.c, tb = q.tb, er = #earlier >
 if q.lk then put(S, 'l' .. q.lk, q.run) end
 redis.call('ZADD', K.sessions(q.tn), now, q.sid)
 redis.call('ZADD', K.expiry, S.meta.lm + S.meta.ia, q.sid)
-R.out = { 'm', pack(R.meta) }
+R.out = { 'm', pack_run_meta(R.meta) }
 if q.tx then redis.call('HSET', K.args(q.sid), q.run .. ':in', q.tx) end
 if turn then
   turn.lv = turn.lv + 1

@@ -23,7 +23,7 @@ local number
 if q.t then
   number = turn_number(S, q.t)
 else
-  local delivery = unpack_record(redis.call('HGET', S.key, 'd' .. q.d) or nil)
+  local delivery = read_delivery(redis.call('HGET', S.key, 'd' .. q.d) or nil)
   number = delivery and delivery.t
 end
 local turn = number and load_turn(S, number)

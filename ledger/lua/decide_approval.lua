@@ -7,6 +7,7 @@
 -- Errors: STORE_WENT_BACK STORE_CHANGED NOT_FOUND ALREADY_DECIDED APPROVAL_EXPIRED APPROVAL_CANCELLED
 --   CONFIRMATION_MISMATCH REQUESTER_MAY_NOT_APPROVE
 -- Guarantees: a refusal changes nothing; an approval is bound to one call and never decided twice.
+--!function
 --!include guard
 --!include keys
 --!include pack
@@ -21,7 +22,7 @@ local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(AR
 guard(seq_key, store_id, seen)
 local now = store_now()
 local key = K.approval(q.id)
-local approval = unpack_record(redis.call('HGET', key, 'a') or nil)
+local approval = read_approval(redis.call('HGET', key, 'a') or nil)
 if not approval or approval.tn ~= q.tn then refuse('NOT_FOUND', 'no such approval') end
 if not q.rq and (q.by == approval.p or q.by == approval.u) then
   refuse('REQUESTER_MAY_NOT_APPROVE', 'asked for by the same principal or user')
@@ -32,7 +33,7 @@ if approval.st == 'expired' then refuse('APPROVAL_EXPIRED', 'decided too late') 
 if approval.st == 'cancelled' then refuse('APPROVAL_CANCELLED', 'its run ended') end
 if approval.st ~= 'pending' then
   if approval.st == wanted and approval.by == q.by then
-    return { raise_seq(seq_key), 'repeated', 0, pack(approval) }
+    return { raise_seq(seq_key), 'repeated', 0, pack_approval(approval) }
   end
   refuse('ALREADY_DECIDED', 'another decision came first')
 end
@@ -49,7 +50,7 @@ if q.d == 'approve' and approval.lv == 'confirm' and q.cf ~= approval.tl then
 end
 
 approval.st, approval.by, approval.da, approval.cm = wanted, q.by, now, q.cm
-redis.call('HSET', key, 'a', pack(approval))
+redis.call('HSET', key, 'a', pack_approval(approval))
 redis.call('ZREM', K.approvals, q.id)
 redis.call('ZREM', K.pending(approval.tn), q.id)
 count_asked(approval.sid, -1)
@@ -66,4 +67,4 @@ if R.state.st == 'waiting_for_approval' then
 else
   save_run(R)
 end
-return { raise_seq(seq_key), 'decided', WAKE, pack(approval) }
+return { raise_seq(seq_key), 'decided', WAKE, pack_approval(approval) }

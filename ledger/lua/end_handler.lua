@@ -5,6 +5,7 @@
 -- Reply: {n, 'ended'|'repeated'|'over', run status}; over: something else ended the run before
 -- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST RUN_ENDED CALL_IN_FLIGHT
 -- Guarantees: a run with a call in flight or not settled does not end (C-24); the turn is finished with the narration only.
+--!function
 --!include guard
 --!include keys
 --!include pack

@@ -25,7 +25,7 @@ for at = 1, #listed, 2 do
       entry = redis.call('HGET', S.key, entry_field(number, raw)) or ''
       turn = turn_id(S, tonumber(number))
     end
-    if entry ~= '' or not number then rows[#rows + 1] = { pack(S.meta), member, listed[at + 1], entry, turn } end
+    if entry ~= '' or not number then rows[#rows + 1] = { pack_session(S.meta), member, listed[at + 1], entry, turn } end
   end
 end
 return { -1, rows }

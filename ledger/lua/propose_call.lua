@@ -11,6 +11,7 @@
 --   POLICY_STALE
 -- Guarantees: the same proposal finds the same call, also after another owner started the handler anew: nobody is asked
 --   twice. A start that takes another way cannot leave an intent behind it.
+--!function
 --!include guard
 --!include keys
 --!include pack

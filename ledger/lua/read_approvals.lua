@@ -25,7 +25,7 @@ local n, rows = -1, {}
 local function read(approval_id, listed)
   local key = K.approval(approval_id)
   local raw = redis.call('HGET', key, 'a')
-  local approval = unpack_record(raw or nil)
+  local approval = read_approval(raw or nil)
   if not approval and listed then redis.call('ZREM', K.pending(tenant), approval_id) end
   if not approval or approval.tn ~= tenant or (only ~= '' and approval.sid ~= only) then return nil end
   local R = load_run(approval.run, now)
@@ -34,7 +34,7 @@ local function read(approval_id, listed)
   if approval.st == 'pending' and approval.ex <= now then
     if expire_due(S, R) then n = raise_seq(seq_key) end
     raw = redis.call('HGET', key, 'a')
-    approval = unpack_record(raw)
+    approval = read_approval(raw)
   end
   if listed and approval.st ~= 'pending' then return nil end
   return { approval_id, raw, redis.call('HGET', K.args(approval.sid), approval.run .. ':' .. approval.i) or '', listed or '' }

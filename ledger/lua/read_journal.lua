@@ -3,6 +3,7 @@
 -- ARGV[1] store id · ARGV[2] highest confirmed n · ARGV[3] run id · ARGV[4] tenant · ARGV[5] events seen · ARGV[6] most
 -- Reply: {-1, {packed event, ...}, length, ended 0|1} or {-1, {}, -1, 0} when unknown to this tenant
 -- Errors: STORE_WENT_BACK STORE_CHANGED
+--!function
 --!include guard
 --!include keys
 --!include pack

@@ -3,6 +3,7 @@
 -- ARGV[1] store id · ARGV[2] highest confirmed n · ARGV[3] run id · ARGV[4] tenant
 -- Reply: {n or -1 when nothing was written, wake, view} or {-1, 0, {}} when the run is unknown to this tenant
 -- Errors: STORE_WENT_BACK STORE_CHANGED
+--!function
 --!include guard
 --!include keys
 --!include pack

@@ -17,7 +17,7 @@ local S = visible_session(sid, store_now())
 if not S or S.meta.tn ~= tenant then return { -1, '' } end
 local numbers = S.meta.ts
 if string.sub(which, 1, 1) == 'd' and #which == 33 then
-  local delivery = unpack_record(redis.call('HGET', S.key, which) or nil)
+  local delivery = read_delivery(redis.call('HGET', S.key, which) or nil)
   numbers = { delivery and delivery.t }
 elseif which ~= '' then
   numbers = { turn_number(S, which) }
@@ -25,7 +25,7 @@ end
 local rows = {}
 for _, number in ipairs(numbers) do
   local raw = redis.call('HGET', S.key, 't' .. number)
-  local turn = unpack_record(raw or nil)
+  local turn = read_turn(raw or nil)
   if turn then
     local entries = {}
     for _, mutation in ipairs(turn.ms) do
@@ -40,4 +40,4 @@ for _, number in ipairs(numbers) do
     rows[#rows + 1] = entries
   end
 end
-return { -1, pack(S.meta), rows, S.owner or '' }
+return { -1, pack_session(S.meta), rows, S.owner or '' }

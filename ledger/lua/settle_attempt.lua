@@ -1,8 +1,8 @@
 -- Settles one attempt and, when asked and still the owner, begins the session's next call in the same step (C-24).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {sid tk at r i t m v rs res cd nx st pd pv pol yd hd ol}: sid, owner token, attempt, run, call, turn number,
---   mutation (raw; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON, refusal
+-- ARGV[3] packed request {sid tk at r i t m x v rs res cd nx st pd pv pol yd hd ol}: sid, owner token, attempt, run, call, turn number,
+--   mutation (raw, and spelled; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON, refusal
 --   code shown to the caller, begin next, step, policy digest, version of the declared tools, begin policy, yield if others wait, handlers
 --   to start, only calls of live handlers (see begin_next)
 -- Reply: {n, 'settled'|'repeated'|'late'|'kept', record JSON or '', revision, packed work or '', next refusal or ''}
@@ -46,6 +46,7 @@ local function keep_evidence(entry, field)
 end
 
 local function settle_mutation()
+  spelled, spelling = q.m, q.x
   local entry = load_entry(S, q.t, q.m)
   if entry and entry.pa == q.at and q.v == 'a' then
     -- Sent again after the very mutation was begun anew, perhaps by this settlement: nothing of that is its business.

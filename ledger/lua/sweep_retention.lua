@@ -53,7 +53,7 @@ end
 
 local function forget(member_of_list)
   local key, field = K.session(string.sub(member_of_list, 1, 32)), 'd' .. string.sub(member_of_list, 33, 64)
-  local delivery = unpack_record(redis.call('HGET', key, field) or nil)
+  local delivery = read_delivery(redis.call('HGET', key, field) or nil)
   if delivery and not delivery.t and delivery.r == string.sub(member_of_list, 65) then redis.call('HDEL', key, field) end
 end
 for _, forgotten in ipairs(redis.call('ZRANGEBYSCORE', K.forget, '-inf', now, 'LIMIT', 0, q.mx)) do

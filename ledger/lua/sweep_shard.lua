@@ -64,7 +64,7 @@ end
 
 local expired = 0
 each_due(K.approvals, function(id)
-  local approval = unpack_record(redis.call('HGET', K.approval(id), 'a') or nil)
+  local approval = read_approval(redis.call('HGET', K.approval(id), 'a') or nil)
   local R = approval and load_run(approval.run, now)
   local S = R and session_of(R)
   if not S or not expire_due(S, R) then redis.call('ZREM', K.approvals, id) end

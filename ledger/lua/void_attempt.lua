@@ -53,7 +53,7 @@ if not repeated then
   end
   -- What was put back is kept for a repeat of this call, until the next begin.
   current.k = 'v'
-  redis.call('HSET', S.key, 'p', q.st .. 'v', 'c', pack(current))
+  redis.call('HSET', S.key, 'p', q.st .. 'v', 'c', pack_current(current))
 end
 local published = entry and entry.vo == q.at
 return { raise_seq(seq_key), repeated and 'repeated' or 'voided',

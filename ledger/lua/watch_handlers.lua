@@ -6,6 +6,7 @@
 --   status the run ended with, `cancelling`, `gone`, or `running`; news as in renew_leases
 -- Errors: STORE_WENT_BACK STORE_CHANGED LEASE_LOST
 -- Guarantees: a request past its time is written expired before it is shown (C-41).
+--!function
 --!include guard
 --!include keys
 --!include pack

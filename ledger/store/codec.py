@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgpack
 
 from ledger.errors import StoreError
+from ledger.store.layouts import LAYOUTS
 
 FORMAT = b"\x01"
 """First byte of every packed record; a newer one is refused, never guessed at."""
@@ -23,8 +25,8 @@ def unpack(data: bytes) -> Any:
     return msgpack.unpackb(data, raw=False, unicode_errors="surrogateescape", strict_map_key=False)
 
 
-def unpack_record(data: bytes) -> Any:
-    """Unpacks a stored record.
+def unpack_record(layout: str, data: bytes) -> dict[str, Any]:
+    """A stored record of a layout; what it does not have is left out.
 
     Raises:
         StoreError: code `format_too_new` when a newer version of this package wrote it.
@@ -33,7 +35,23 @@ def unpack_record(data: bytes) -> Any:
         raise StoreError(
             "a newer version of mutation-ledger wrote this record: update this process", code="format_too_new"
         )
-    return unpack(data[1:])
+    names = LAYOUTS[layout]
+    # With an array's head before them the values are read in one piece.
+    values = unpack(b"\xdc" + len(names).to_bytes(2, "big") + data[1:])
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+def pack_record(layout: str, record: Mapping[str, Any]) -> bytes:
+    """A record as scripts store it; ids that `unpack` read as text become raw again.
+
+    Raises:
+        ValueError: the layout has no place for one of the values.
+    """
+    if unknown := sorted(set(record) - set(LAYOUTS[layout])):
+        raise ValueError(f"a {layout} record has no {', '.join(unknown)}")
+    values = [record.get(name) for name in LAYOUTS[layout]]
+    packed = (msgpack.packb(value, use_bin_type=False, unicode_errors="surrogateescape") for value in values)
+    return FORMAT + b"".join(packed)
 
 
 def raw(text: str) -> bytes:

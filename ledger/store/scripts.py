@@ -7,9 +7,12 @@ import re
 from dataclasses import dataclass
 from importlib.resources import files
 
+from ledger.store.layouts import lua_for
+
 _SLOT = re.compile(r"\b(KEYS|ARGV)\[(\d+)\]")
 _INCLUDE = re.compile(r"^--!include (\w+)$")
 _EACH_CALL = re.compile(r"^--!each-call (.+)$", re.MULTILINE)
+_LAYOUTS = "--!layouts\n"
 _HOT = re.compile(r"^--!function$", re.MULTILINE)
 _LUA = files("ledger") / "lua"
 
@@ -99,6 +102,7 @@ def load(name: str) -> Script:
     _check_slots(name, text)
     header, body = _split(text)
     libraries = _expand(header, ())
+    libraries = libraries.replace(_LAYOUTS, lua_for(libraries + body))
     source = _EACH_CALL.sub(r"\1", libraries) + body
     _check_includes(name, source)
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-import msgpack
 import redis
 
 from ledger import approvals, attempts, history, ownership, reconciliation, runs
@@ -22,7 +21,7 @@ from ledger.ownership import Claimed
 from ledger.records import Approval, Entry, Event, Run, Session
 from ledger.states import MutationStatus
 from ledger.store import ScriptCall, StoreSettings, SyncStore
-from ledger.store.codec import FORMAT, unpack_record
+from ledger.store.codec import pack_record, unpack_record
 from ledger.strict_json import check_arguments
 from tests.support import snapshot
 from tests.support.wait import wait_until
@@ -63,6 +62,17 @@ COMPLETED, FAILED, UNKNOWN, NOT_EXECUTED = (
 def key(name: str) -> str:
     """A key of the one shard: `key("ready")` is `ml:{00}:ready`."""
     return f"ml:{{00}}:{name}"
+
+
+def layout_of(name: str, field: str | bytes) -> str:
+    """The layout of a field: `layout_of("run:1", "m")` is run_meta."""
+    text = field.decode("latin-1") if isinstance(field, bytes) else field
+    kind = name.partition(":")[0]
+    if kind == "run":
+        return {"m": "run_meta", "s": "run_state"}.get(text, "call")
+    if kind == "approval":
+        return "approval"
+    return {"meta": "session", "c": "current"}.get(text) or {"t": "turn", "m": "entry", "d": "delivery"}[text[0]]
 
 
 def sid_of(session: str, tenant: str = TENANT) -> str:
@@ -255,9 +265,9 @@ class Ledger:
 
     def rewrite(self, name: str, field: str | bytes, changes: dict[str, Any]) -> None:
         """Changes fields of a packed record."""
-        record = {**unpack_record(self.raw.hget(key(name), field)), **changes}
-        packed = msgpack.packb(record, use_bin_type=False, unicode_errors="surrogateescape")
-        self.raw.hset(key(name), field, FORMAT + packed)
+        layout = layout_of(name, field)
+        record = {**unpack_record(layout, self.raw.hget(key(name), field)), **changes}
+        self.raw.hset(key(name), field, pack_record(layout, record))
 
     def reopen(self, run: Run, index: int) -> None:
         """Puts a call of a run that has ended back into the queue, as if its attempt had never been."""
@@ -285,7 +295,7 @@ class Ledger:
     def find_run(self, did: str, session: str = "s1") -> Run:
         """The latest run of a delivery of dana's."""
         identity = bytes.fromhex(delivery_identity(TENANT, session, "ops", "dana", did))
-        record = unpack_record(self.raw.hget(key(f"session:{sid_of(session)}"), b"d" + identity))
+        record = unpack_record("delivery", self.raw.hget(key(f"session:{sid_of(session)}"), b"d" + identity))
         return self.read(record["r"])
 
     def session(self, session: str = "s1", tenant: str = TENANT) -> Session | None:

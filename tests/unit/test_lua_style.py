@@ -116,7 +116,7 @@ def test_every_name_a_script_reaches_is_defined(name: str) -> None:
     text = code(reached(source))
     called = set(re.findall(r"(?<![.\w:])([a-z_]+)\(", text)) - {"function"}
     called |= set(re.findall(r"pcall\(([a-z_]+)", text))
-    defined = set(re.findall(r"function ([a-z_]+)\(", source)) | set(re.findall(r"[(,] *([a-z_]+)[,)]", source))
+    defined = set(re.findall(r"function ([a-z_]+)\(", source)) | set(re.findall(r"[(,] *([a-z_]+)(?=[,)])", source))
     builtin = {"tonumber", "tostring", "ipairs", "pairs", "unpack", "pcall", "error", "type"}
     words = {"if", "and", "or", "not", "return", "while", "elseif", "until", "in"}
     assert called - defined - builtin - words == set()

@@ -65,8 +65,8 @@ local function fresh_approval(call)
     if call.lv and not call.ru then return nil end
     return false
   end
-  local approval = unpack_record(redis.call('HGET', K.approval(call.ap), 'a') or nil)
-  if not approval or approval.st ~= 'approved' or approval.us or approval.vo then return nil end
+  local approval = read_approval(redis.call('HGET', K.approval(call.ap), 'a') or nil)
+  if not approval or approval.st ~= 'approved' or approval.us then return nil end
   return approval
 end
 
@@ -85,7 +85,7 @@ local function turn_for(S, R, pol)
     if not turn then return nil, 'logical_turn_unavailable' end
     return turn
   end
-  local delivery = get_record(S, 'd' .. m.d)
+  local delivery = get_record(S, 'd' .. m.d, read_delivery)
   if m.ta or not delivery or delivery.t then return nil, 'logical_turn_unavailable' end
   if not make_room(S, R.now, pol.tb) then return nil, 'turn_limit' end
   S.meta.tc = S.meta.tc + 1
@@ -145,7 +145,7 @@ local function begin_call(S, R, i, q, step)
   if is_handler(R) then keep_session(S, R) end
   if approval then
     approval.us = true
-    redis.call('HSET', K.approval(call.ap), 'a', pack(approval))
+    redis.call('HSET', K.approval(call.ap), 'a', pack_approval(approval))
   end
 
   local entry = known or { tl = call.t, o = #turn.ms + 1 }

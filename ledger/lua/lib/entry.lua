@@ -13,16 +13,22 @@ local function entry_field(number, mutation)
 end
 
 local function load_entry(S, number, mutation)
-  return get_record(S, entry_field(number, mutation))
+  return get_record(S, entry_field(number, mutation), read_entry)
 end
 
 local function save_entry(S, number, mutation, entry)
   put(S, entry_field(number, mutation), entry)
 end
 
--- A table of all 256 bytes would be made anew at every call, and cost more than all else that a script does.
+-- The id that was spelled last, or that the caller has spelled already: it costs as much as five commands.
+-- A table of all 256 bytes would be made anew at every call of a script, and cost more than all else that it does.
+local spelled, spelling
+
 local function hex(raw)
-  return string.format(string.rep('%02x', #raw), string.byte(raw, 1, #raw))
+  if raw ~= spelled then
+    spelled, spelling = raw, string.format(string.rep('%02x', #raw), string.byte(raw, 1, #raw))
+  end
+  return spelling
 end
 
 local REFUSAL = { s = 'mutation_outcome_unknown', u = 'mutation_outcome_unknown', c = 'mutation_completed',

@@ -9,7 +9,7 @@ local function read_live_run(S, run, now)
   if R.state.t then load_turn(S, R.state.t) end
   for i = 0, call_count(R) - 1 do
     local call = call_of(R, i)
-    if call.ap then unpack_record(redis.call('HGET', K.approval(call.ap), 'a') or nil) end
+    if call.ap then read_approval(redis.call('HGET', K.approval(call.ap), 'a') or nil) end
   end
   return R
 end
@@ -26,7 +26,7 @@ local function retire_session(S, now, tombstone_ms, all)
   local deliveries, live = {}, {}
   for at = 1, #fields, 2 do
     if string.sub(fields[at], 1, 1) == 'd' and #fields[at] == 33 then
-      local delivery = unpack_record(fields[at + 1])
+      local delivery = read_delivery(fields[at + 1])
       deliveries[#deliveries + 1] = delivery
       live[#live + 1] = read_live_run(S, delivery.r, now)
     end
@@ -64,19 +64,19 @@ local function erase_piece(member, most)
   local generation, sid = string.match(member, '^(%d+) (%x+)$')
   local erased = K.erased(generation)
   redis.call('DEL', erased .. ':args')
-  local meta = unpack_record(redis.call('HGET', erased, 'meta') or nil)
+  local meta = read_session(redis.call('HGET', erased, 'meta') or nil)
   -- Not HSCAN: from its start it would walk more and more emptied places and one day find nothing.
   local fields = redis.call('HRANDFIELD', erased, most, 'WITHVALUES')
   for at = 1, #fields, 2 do
     local name = fields[at]
     local kind = string.sub(name, 1, 1)
     if kind == 'd' and #name == 33 then
-      local delivery = unpack_record(fields[at + 1])
+      local delivery = read_delivery(fields[at + 1])
       erase_run(delivery.r)
       for _, run in ipairs(delivery.er or {}) do erase_run(run) end
     elseif kind == 'm' and name ~= 'meta' then
       local number, mutation = string.match(name, '^m(%d+):(.*)$')
-      local entry = unpack_record(fields[at + 1])
+      local entry = read_entry(fields[at + 1])
       delete_stream_entries(entry)
       unlist_unknown(meta.tn, sid .. ':' .. number .. ':' .. hex(mutation), entry)
       erase_run(string.match(entry.ri, '^%x+'))

@@ -89,7 +89,7 @@ end
 local function holds_intent(S, R)
   local turn = R.state.t and load_turn(S, R.state.t)
   if not turn then return false end
-  local delivery = get_record(S, 'd' .. R.meta.d)
+  local delivery = get_record(S, 'd' .. R.meta.d, read_delivery)
   local mine = { [R.id] = true }
   for _, run in ipairs(delivery and delivery.er or {}) do mine[run] = true end
   for _, mutation in ipairs(turn.ms) do

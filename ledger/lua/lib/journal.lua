@@ -9,23 +9,33 @@ local function journal_add(R, event)
   R.events[#R.events + 1] = event
 end
 
+-- What of the events has room behind the first `length`, packed. At its bound a journal says `truncated` once (the run's
+-- field `tr`), then keeps only what ends something.
+local function with_room(R, length)
+  local out = {}
+  for _, event in ipairs(R.events) do
+    if length + #out < JOURNAL_MAX - 1 or TERMINAL_EVENT[event.e] then
+      out[#out + 1] = pack_event(event)
+    elseif redis.call('HSETNX', K.run(R.id), 'tr', '1') == 1 then
+      out[#out + 1] = pack_event({ e = 'truncated', a = event.a })
+    end
+  end
+  return out
+end
+
 -- A hint says `<run id> <length>`, and ` end` when the run has ended.
--- At its bound a journal says `truncated` once (the run's field `tr`), then keeps only what ends something.
 local function journal_flush(R)
   local count = #R.events
   if count == 0 then return end
-  local length = redis.call('LLEN', R.journal)
   local out = {}
-  for i = 1, count do
-    local event = R.events[i]
-    if length + #out < JOURNAL_MAX - 1 or TERMINAL_EVENT[event.e] then
-      out[#out + 1] = pack(event)
-    elseif redis.call('HSETNX', K.run(R.id), 'tr', '1') == 1 then
-      out[#out + 1] = pack({ e = 'truncated', a = event.a })
-    end
+  for i = 1, count do out[i] = pack_event(R.events[i]) end
+  local length = redis.call('RPUSH', R.journal, unpack(out))
+  if length >= JOURNAL_MAX then
+    redis.call('RPOP', R.journal, count)
+    out = with_room(R, length - count)
+    length = #out > 0 and redis.call('RPUSH', R.journal, unpack(out))
   end
-  if #out > 0 then
-    length = redis.call('RPUSH', R.journal, unpack(out))
+  if length then
     redis.call('SPUBLISH', K.journal_signal, R.id .. ' ' .. length .. (R.state and R.state.en and ' end' or ''))
   end
   R.events = {}

@@ -14,26 +14,31 @@ local function fixed_keys()
   }
 end
 
+local NAMES = {}
+
+function NAMES.session(sid) return P .. 'session:' .. sid end
+function NAMES.queue(sid) return P .. 'queue:' .. sid end
+function NAMES.args(sid) return P .. 'args:' .. sid end
+function NAMES.erased(generation) return P .. 'erased:' .. generation end
+function NAMES.run(run) return P .. 'run:' .. run end
+function NAMES.journal(run) return P .. 'run:' .. run .. ':journal' end
+function NAMES.approval(id) return P .. 'approval:' .. id end
+function NAMES.claim(nonce) return P .. 'claim:' .. nonce end
+function NAMES.pending(tenant) return P .. 'pending:' .. tenant end
+function NAMES.unknowns(tenant) return P .. 'unknowns:' .. tenant end
+function NAMES.readback(tool) return P .. 'readback:' .. tool end
+function NAMES.counted(process) return P .. 'counted:' .. process end
+function NAMES.sessions(tenant) return P .. 'sessions:' .. tenant end
+
 -- Where the script is a function, names without an id are made once a shard.
-local K, FIXED = {}, {}
+local K, OF_SHARD = nil, {}
 
 local function name_keys(seq_key)
   P = string.sub(seq_key, 1, -4)
-  FIXED[P] = FIXED[P] or fixed_keys()
-  for name, key in pairs(FIXED[P]) do K[name] = key end
+  K = OF_SHARD[P]
+  if K then return end
+  K = fixed_keys()
+  for name, make in pairs(NAMES) do K[name] = make end
+  OF_SHARD[P] = K
 end
 --!each-call name_keys(KEYS[1])
-
-function K.session(sid) return P .. 'session:' .. sid end
-function K.queue(sid) return P .. 'queue:' .. sid end
-function K.args(sid) return P .. 'args:' .. sid end
-function K.erased(generation) return P .. 'erased:' .. generation end
-function K.run(run) return P .. 'run:' .. run end
-function K.journal(run) return P .. 'run:' .. run .. ':journal' end
-function K.approval(id) return P .. 'approval:' .. id end
-function K.claim(nonce) return P .. 'claim:' .. nonce end
-function K.pending(tenant) return P .. 'pending:' .. tenant end
-function K.unknowns(tenant) return P .. 'unknowns:' .. tenant end
-function K.readback(tool) return P .. 'readback:' .. tool end
-function K.counted(process) return P .. 'counted:' .. process end
-function K.sessions(tenant) return P .. 'sessions:' .. tenant end

@@ -17,7 +17,7 @@ local function retire_turn(S, number, turn, now, tombstone_ms)
     end
   end
   for _, delivery in ipairs(turn.d) do
-    local record = get_record(S, 'd' .. delivery)
+    local record = get_record(S, 'd' .. delivery, read_delivery)
     if record then
       redis.call('ZADD', K.retired, now + tombstone_ms, record.tb)
       drop(S, 'd' .. delivery)

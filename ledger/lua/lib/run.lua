@@ -20,8 +20,8 @@ local function load_run(run, now)
   local key = K.run(run)
   local f = redis.call('HMGET', key, 'm', 's')
   if not f[1] then return nil end
-  return { id = run, key = key, journal = K.journal(run), meta = unpack_record(f[1]),
-           state = unpack_record(f[2]), calls = {}, dirty = {}, events = {}, out = {}, now = now }
+  return { id = run, key = key, journal = K.journal(run), meta = read_run_meta(f[1]),
+           state = read_run_state(f[2]), calls = {}, dirty = {}, events = {}, out = {}, now = now }
 end
 
 -- The session of a run; nil when it was erased or has expired, even if a new one took its name (C-81, C-82).
@@ -33,7 +33,7 @@ end
 local function call_of(R, i)
   local call = R.calls[i]
   if not call then
-    call = unpack_record(redis.call('HGET', R.key, tostring(i)))
+    call = read_call(redis.call('HGET', R.key, tostring(i)) or nil)
     R.calls[i] = call
   end
   return call
@@ -56,10 +56,10 @@ end
 local function save_run(R)
   local args = R.out
   args[#args + 1] = 's'
-  args[#args + 1] = pack(R.state)
+  args[#args + 1] = pack_run_state(R.state)
   for i in pairs(R.dirty) do
     args[#args + 1] = tostring(i)
-    args[#args + 1] = pack(R.calls[i])
+    args[#args + 1] = pack_call(R.calls[i])
   end
   redis.call('HSET', R.key, unpack(args))
   R.dirty, R.out, R.saved = {}, {}, args
@@ -87,10 +87,10 @@ end
 
 local function close_approval(R, call, state)
   local key = K.approval(call.ap)
-  local approval = unpack_record(redis.call('HGET', key, 'a') or nil)
+  local approval = read_approval(redis.call('HGET', key, 'a') or nil)
   if approval and approval.st == 'pending' then
     approval.st = state
-    redis.call('HSET', key, 'a', pack(approval))
+    redis.call('HSET', key, 'a', pack_approval(approval))
     redis.call('ZREM', K.approvals, call.ap)
     redis.call('ZREM', K.pending(R.meta.tn), call.ap)
     count_asked(R.meta.sid, -1)

@@ -20,9 +20,9 @@ local function load_session(sid)
   local key = K.session(sid)
   local f = redis.call('HMGET', key, 'meta', 'o', 'p', 'c', 'h', 'w')
   if not f[1] then return nil end
-  local S = { sid = sid, key = key, meta = unpack_record(f[1]), owner = f[2] or nil, step = f[3] or nil,
+  local S = { sid = sid, key = key, meta = read_session(f[1]), owner = f[2] or nil, step = f[3] or nil,
               live = unpack_record(f[5] or nil) or {}, news = f[6] or nil }
-  local current = unpack_record(f[4] or nil)
+  local current = read_current(f[4] or nil)
   if current and current.k == 'v' then S.voided = current else S.current = current end
   return S
 end
@@ -38,20 +38,27 @@ local function visible_session(sid, now)
   return S
 end
 
+local PACKERS = { meta = pack_session, c = pack_current, t = pack_turn, m = pack_entry, d = pack_delivery }
+
+local function packed(field, value)
+  if type(value) ~= 'table' then return value end
+  return (PACKERS[field] or PACKERS[string.sub(field, 1, 1)] or pack)(value)
+end
+
 -- With `S.out` set, what a script writes into the session's hash is kept there until `save_session` writes all of it
 -- at once: fields are texts, or records that are packed then.
 local function put(S, field, value)
   if S.out then
     S.out[field] = value
   else
-    redis.call('HSET', S.key, field, type(value) == 'table' and pack(value) or value)
+    redis.call('HSET', S.key, field, packed(field, value))
   end
 end
 
-local function get_record(S, field)
+local function get_record(S, field, read)
   local kept = S.out and S.out[field]
   if kept then return kept end
-  return unpack_record(redis.call('HGET', S.key, field) or nil)
+  return read(redis.call('HGET', S.key, field) or nil)
 end
 
 local function drop(S, field)
@@ -63,7 +70,7 @@ local function save_session(S)
   local args = {}
   for field, value in pairs(S.out) do
     args[#args + 1] = field
-    args[#args + 1] = type(value) == 'table' and pack(value) or value
+    args[#args + 1] = packed(field, value)
   end
   S.out = {}
   if #args > 0 then redis.call('HSET', S.key, unpack(args)) end
@@ -86,7 +93,7 @@ local function turn_number(S, id)
 end
 
 local function load_turn(S, number)
-  return get_record(S, 't' .. number)
+  return get_record(S, 't' .. number, read_turn)
 end
 
 local function save_turn(S, number, turn)
