@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.machine import LedgerMachine
+from tests.model.endings import EndingMachine
 from tests.support.valkey import ValkeyProcess
 
 LONG = os.environ.get("MUTATION_LEDGER_TESTS") == "long"
 SETTINGS = settings(
-    max_examples=1000 if LONG else 50,
-    stateful_step_count=60 if LONG else 30,
+    max_examples=500 if LONG else 50,
+    stateful_step_count=50 if LONG else 30,
     deadline=None,
     database=None,
     report_multiple_bugs=False,
@@ -36,12 +36,16 @@ SETTINGS = settings(
     "C-33",
     "C-41",
     "C-60",
+    "C-63",
+    "C-81",
+    "C-82",
     "C-83",
+    "C-84",
     "C-91",
     "C-111",
 )
 def test_the_store_follows_the_contract_s_moves(valkey_session: ValkeyProcess) -> None:
-    class Machine(LedgerMachine):
+    class Machine(EndingMachine):
         url = valkey_session.url
 
     run_state_machine_as_test(Machine, settings=SETTINGS)
