@@ -73,9 +73,21 @@ def test_no_second_call_comes_of_it(bench: Bench) -> None:
 
 
 @pytest.mark.proves("C-100")
-def test_what_the_tool_itself_says_is_never_published(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"url": "http://[::1/x"},
+        {"url": "https://ex℀mple.com/"},
+        {"url": "https://host.example:99999/x"},
+        {"url": 17},
+        {"title": None},
+        {"title": "é" * 200_000},
+        {"resource_id": {"a": 1}, "id": {"a": 1}},
+    ],
+)
+def test_what_the_tool_itself_says_is_never_published(bench: Bench, said: dict[str, Any]) -> None:
     run = bench.trigger((AUTO, {"n": 1}), delivery_id="d1")
-    bench.settle(bench.begin(run), result=json.dumps({"url": "http://[::1/x", "title": 17, "resource_id": {}}))
+    bench.settle(bench.begin(run), result=json.dumps(said))
     assert {name: _outcome(bench)[name] for name in ("status", "url", "title", "resource_id")} == {
         "status": "completed", "url": None, "title": None, "resource_id": None,
     }  # fmt: skip

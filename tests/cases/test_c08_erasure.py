@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
@@ -61,6 +63,13 @@ def test_a_the_late_report_brings_nothing_back(erased: Erased) -> None:
     assert cases.api.outcomes(session) == []
     assert _code(cases.api.get(f"/api/runs/{run['run_id']}")) == (404, "not_found")
     assert _code(_erase(cases, session)) == (404, "not_found")
+    # What stays is that something was dispatched: sixteen bytes under a key that the store does not hold (C-84).
+    tombstones = cases.client.zrange(f"ml:{{{run['run_id'][:2]}}}:retired", 0, -1)
+    assert tombstones
+    assert {len(tombstone) for tombstone in tombstones} == {16}
+    identity = hashlib.sha256(json.dumps(["acme", session, "ops", "dana", "d-1"], separators=(",", ":")).encode())
+    assert identity.hexdigest() == run["delivery"]
+    assert identity.digest()[:16] not in tombstones
 
 
 @pytest.mark.proves("C-84")

@@ -34,6 +34,17 @@ def test_what_is_too_small_is_the_float_it_parses_to(bench: Bench) -> None:
     assert run["calls"][0]["mutation_id"] == bench.raw(body('{"amount":0.0}')).get_json()["calls"][0]["mutation_id"]
 
 
+@pytest.mark.proves("C-02")
+def test_a_model_s_call_is_refused_before_anybody_is_asked(cases: CaseStack) -> None:
+    body = {"session_id": "c11-model", "agent": "ops", "user": "dana", "delivery_id": "d1", "handler": "case_model"}
+    run = cases.api.post("/api/trigger?wait=20", body).body
+    assert (run["status"], run["narration"]) == ("completed", ["invalid_request"] * 3)
+    assert run["calls"] == []
+    events = cases.api.get(f"/api/runs/{run['run_id']}/events").body["events"]
+    assert [event["type"] for event in events] == ["run_started", "run_completed"]
+    assert [line for line in cases.stack.effects() if None in line["arguments"].values()] == []
+
+
 @pytest.mark.proves("C-100")
 @pytest.mark.parametrize("answer", ["nan", "infinity"])
 def test_a_result_with_one_is_withheld_and_the_outcome_stands(cases: CaseStack, answer: str) -> None:

@@ -65,6 +65,8 @@ def test_everybody_says_the_same(cases: CaseStack, text: str) -> None:
     ended = cases.api.ended(run["run_id"])
     (effect,) = [line for line in cases.stack.effects() if line["mutation_id"] == expected]
     assert effect["arguments"] == value
+    named = {"session_id": session, "agent": "ops", "user": "dana", "delivery_id": "d1", "metadata": {"id": "7"}}
+    attached = cases.api.post("/api/mutation-metadata", named | {"mutation_id": mutation_identity(ASK, value)}).body
     state = cases.api.get(f"/api/mutation-state?session_id={session}&agent=ops&user=dana&delivery_id=d1").body
     stream = cases.client.xrange(f"ml:{{{run['run_id'][:2]}}}:outcomes")
     said = {
@@ -75,5 +77,6 @@ def test_everybody_says_the_same(cases: CaseStack, text: str) -> None:
         "ledger": next(iter(state["mutation_state"]["mutations"])),
         "stream": next(f[b"mutation_id"].decode() for _, f in stream if f[b"session_id"] == session.encode()),
         "worker": effect["mutation_id"],
+        "host": attached["mutation_id"],
     }
     assert said == dict.fromkeys(said, expected)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ledger.errors import InvalidRequest
 from ledger.long_integers import write_json
 
 PAY, ASK, HELD, ODD, LOOK = "case_pay", "case_ask", "case_held", "case_odd", "case_look"
@@ -96,6 +98,17 @@ async def case_by_amount(arguments: dict[str, Any], context: Any) -> dict[str, A
     return {"paid": True}
 
 
+async def case_model(context: Any) -> list[str]:
+    """A model's turn: it asks for calls whose numbers are none, and is told what came of each."""
+    answers = []
+    for arguments in ({"amount": math.nan}, {"amount": math.inf}, {"a": [{"b": -math.inf}]}):
+        try:
+            answers.append((await context.executor.call(ASK, arguments)).status)
+        except InvalidRequest as error:
+            answers.append(error.code)
+    return answers
+
+
 def level_by_amount(tool: str, arguments: Mapping[str, Any]) -> str | None:
     """Nobody up to 10, a yes up to 100, the tool's name typed above; no amount is an error of the caller's."""
     amount = arguments["amount"]
@@ -111,4 +124,5 @@ def bind(engine: Any) -> None:
     engine.register_native_tool(ASK, case_ask, human="approve")
     engine.register_native_tool(BY_AMOUNT, case_by_amount, human="dynamic")
     engine.resolve_human(level_by_amount)
+    engine.register_turn_handler(case_model.__name__, case_model)
     engine.register_mutation_tools((PAY, HELD, ODD))
