@@ -252,9 +252,9 @@ def test_no_format_character_is_overlooked() -> None:
     ],
 )
 def test_hostile_text_is_judged_quickly(piece: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     public_title((piece * 65_536)[:65_536])
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.proves("C-103")

@@ -121,11 +121,11 @@ def test_integers_beyond_the_limit_are_a_clear_refusal() -> None:
 @pytest.mark.proves("C-02")
 @pytest.mark.parametrize("levels", [65, 300, 990, 1_100, 100_000])
 def test_deeper_than_the_limit_is_refused_quickly(levels: int) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert "64 levels" in fault_of(b"[" * levels + b"]" * levels)
     assert "64 levels" in fault_of(b'{"a":' * levels + b"1" + b"}" * levels)
     assert "64 levels" in fault_of(b"[" * levels)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.proves("C-02")
@@ -161,12 +161,12 @@ def test_a_reader_that_allows_more_levels_still_answers() -> None:
 
 @pytest.mark.proves("C-02")
 def test_hostile_texts_are_judged_in_linear_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     many_keys = json.dumps({str(number): number for number in range(200_000)}).encode()
     assert len(loads(many_keys)) == 200_000
     assert "syntax error" in fault_of(b"[" + b"[]," * 70 + b'"' + b'\\"' * 500_000)
     assert "syntax error" in fault_of(b"[[],[" + b"[]," * 300_000)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 class Colour(enum.StrEnum):
@@ -230,10 +230,10 @@ def test_circles_and_shared_parts_end_in_a_refusal() -> None:
     shared: Any = [1]
     for _ in range(60):
         shared = [shared, shared]
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(InvalidRequest, match="larger than"):
         check_arguments({"a": shared})
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.proves("C-01")
