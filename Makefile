@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 FAULTS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults mutants public-mcp lock clean
+.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults fault-breaks mutants public-mcp lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ bench-flat: $(STAMP) ## cost per mutation with 1,000, 100,000 and 1,000,000 sess
 
 faults: $(STAMP) ## the whole fault matrix: kill -9, power loss, lost replies, clocks, failover; half an hour, goes on when called again
 	@$(BIN)/python -m tests.faults run $(FAULTS_ARGS)
+
+fault-breaks: $(STAMP) ## break the code once for each invariant; a harness that sees nothing wrong is a failure
+	@$(BIN)/python -m tests.faults.breaking
 
 mutants: $(STAMP) ## break the code one line at a time; a test that stays green is a failure
 	@$(BIN)/python -m tests.mutants.run

@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import redis
+from redis.exceptions import MovedError
 
 from ledger.cli.options import Settings
 from ledger.config import Config, Durability, RedisConfig
@@ -61,7 +62,7 @@ def write_latency(client: redis.Redis, settings: RedisConfig) -> Finding:
                     return Finding(name, Level.BAD, short, "see the server's log and its disk")
             pinned.delete(PROBE_KEY)
         except redis.RedisError as error:
-            if str(error).startswith("MOVED"):
+            if isinstance(error, MovedError):
                 return Finding(name, Level.OK, "measured on the node that owns the probe's slot")
             return Finding(name, Level.BAD, f"a write failed: {_line(error)}", "see the server's log")
     middle, worst = statistics.median(times), max(times)
@@ -78,7 +79,7 @@ def job_workers(client: redis.Redis) -> Finding | None:
         members: Any = client.smembers(f"{prefix}:workers")
         alive = sum(bool(client.exists(member)) for member in members)
     except redis.RedisError as error:
-        if str(error).startswith("MOVED"):
+        if isinstance(error, MovedError):
             return None
         return Finding("rq", Level.BAD, f"its keys cannot be read: {_line(error)}", "allow this user the keys of RQ")
     if alive:

@@ -84,6 +84,8 @@ ROWS: tuple[Row, ...] = (
     Row("15 emptied", "FLUSHALL", failover.go_back, seeds=2, seconds=25, whole={"how": "emptied"}, small=()),
     Row("15 older", "an old AOF is put back", failover.go_back, seeds=2, seconds=25, whole={"how": "older"},
         small=()),
+    Row("15 cluster", "a master of a cluster dies, with aof_replicas = 1", failover.promote_in_cluster, seeds=3,
+        seconds=45, small=()),
     Row("16", "wall clocks jump +60 s / -1 h", clocks.move_clocks, seeds=3, seconds=45, small=()),
     Row("17 settings", "CONFIG SET of a promised setting", settings.change_settings, seeds=2, seconds=60,
         small=[{"promises": {"appendfsync": settings.PROMISES["appendfsync"]}}]),

@@ -68,7 +68,7 @@ def test_the_table_adds_up(tmp_path: Path) -> None:
 
 def test_rows_by_number_and_by_name() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
-    assert [row.name for row in chosen(["15"])] == ["15 in step", "15 missed", "15 emptied", "15 older"]
+    assert [row.name for row in chosen(["15"])] == ["15 in step", "15 missed", "15 emptied", "15 older", "15 cluster"]
     assert [row.name for row in chosen(["15 older"])] == ["15 older"]
     assert chosen([]) == list(ROWS)
     with pytest.raises(LookupError):

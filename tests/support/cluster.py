@@ -97,22 +97,29 @@ class ValkeyCluster:
             master: Any = self.masters[number % len(self.masters)].client()
             replica: Any = server.client()
             replica.execute_command("CLUSTER", "REPLICATE", master.execute_command("CLUSTER", "MYID"))
-        wait_until(self._is_whole, 20, "the cluster to be whole")
+        wait_until(self.is_whole, 20, "the cluster to be whole")
 
     def _all_know_all(self) -> bool:
         return all(_info(server)["cluster_known_nodes"] == str(len(self.servers)) for server in self.servers)
 
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
+        """Whether every slot is served and every master's replicas are in step; masters as they are now."""
         if not all(_info(server)["cluster_state"] == "ok" for server in self.servers):
             return False
         wanted = len(self.replicas) // len(self.masters)
-        return all(_online(server) == wanted for server in self.masters)
+        masters = [server for server in self.servers if _is_master(server)]
+        return len(masters) == len(self.masters) and all(_online(server) == wanted for server in masters)
 
 
 def _info(server: ValkeyProcess) -> dict[str, str]:
     client: Any = server.client()
     info: dict[str, str] = client.execute_command("CLUSTER INFO")
     return info
+
+
+def _is_master(server: ValkeyProcess) -> bool:
+    client: Any = server.client()
+    return bool(client.info("replication")["role"] == "master")
 
 
 def _online(server: ValkeyProcess) -> int:

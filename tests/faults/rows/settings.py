@@ -13,6 +13,7 @@ from redis.exceptions import OutOfMemoryError
 
 from ledger.store.connections import RECHECK_SECONDS
 from tests.faults.harness.tally import Tally
+from tests.faults.harness.traffic import Traffic
 from tests.faults.harness.world import World
 from tests.support.stack import AGENT
 from tests.support.wait import wait_until
@@ -39,6 +40,7 @@ def change_settings(folder: Path, seed: int, promises: Mapping[str, tuple[str, s
         client: Any = world.valkey.client()
         for name, (bad, good) in promises.items():
             _work(world, 5)
+            _backlog(traffic, name)
             client.config_set(name, bad)
             world.count("CONFIG SET")
             began = time.monotonic()
@@ -50,11 +52,18 @@ def change_settings(folder: Path, seed: int, promises: Mapping[str, tuple[str, s
                 wait_until(lambda until=until: time.monotonic() >= until, RECHECK_SECONDS + 5, "a time in doubt")  # type: ignore[misc]  # bound
             client.config_set(name, good)
             _work(world, 3)
-        traffic.finish()
+        traffic.finish(120)
         world.check(ended=True)
         if max(noticed.values()) > RECHECK_SECONDS + 1:
             world.violations.append(f"I8: a setting was noticed after {max(noticed.values())} s")
         return Tally.of(world, noticed_seconds=noticed)
+
+
+def _backlog(traffic: Traffic, name: str) -> None:
+    """Calls for longer than anybody may take to notice: a worker that looks away would go on with them."""
+    for number in range(3):
+        calls = [("act", {"id": f"{name}-{number}-{call}", "after": 0.6}) for call in range(32)]
+        traffic.deliver(calls, session=f"t-backlog-{name}-{number}", delivery="d")
 
 
 def _door_refuses(world: World) -> bool:
