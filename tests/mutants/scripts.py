@@ -55,8 +55,8 @@ SCRIPTS = (
     Break(
         "C-13",
         BEGIN,
-        "if not approval or approval.st ~= 'approved' or approval.us or approval.vo then return nil end",
-        "if not approval or approval.st ~= 'approved' or approval.vo then return nil end",
+        "if not approval or approval.st ~= 'approved' or approval.us then return nil end",
+        "if not approval or approval.st ~= 'approved' then return nil end",
         (
             "scripts/test_begin_next.py::test_one_approval_pays_for_one_attempt",
             "scripts/test_begin_next.py::test_only_a_fresh_approval_pays",
