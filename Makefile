@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 FAULTS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults fault-breaks mutants public-mcp lock clean
+.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults fault-breaks soak-tools parked mutants public-mcp lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -61,6 +61,12 @@ faults: $(STAMP) ## the whole fault matrix: kill -9, power loss, lost replies, c
 
 fault-breaks: $(STAMP) ## break the code once for each invariant; a harness that sees nothing wrong is a failure
 	@$(BIN)/python -m tests.faults.breaking
+
+soak-tools: $(STAMP) ## 2,000 calls to MCP servers that fail in every way: right statuses, no leaks; SOAK_CALLS=, SOAK_SEED=
+	@SOAK_CALLS=$${SOAK_CALLS:-2000} $(BIN)/python -m pytest -q -s -p no:randomly tests/soak/test_tools.py $(PYTEST_ARGS)
+
+parked: $(STAMP) ## 2,000 handlers waiting for a person in one worker: memory, time to resume, others' speed
+	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -q -s -p no:randomly tests/integration/test_handlers_parked.py $(PYTEST_ARGS)
 
 mutants: $(STAMP) ## break the code one line at a time; a test that stays green is a failure
 	@$(BIN)/python -m tests.mutants.run

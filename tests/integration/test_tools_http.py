@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_answers import HTTP_ANSWERS
 from tests.support.tool_calls import FakeServer, call_context, call_one, routed
 from tests.support.wait import wait_until_async
 from workers.tools import Verdict, http, server
@@ -36,39 +37,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     running.stop_http()
 
 
-ANSWERS = [
-    ("ok", COMPLETED, False),
-    ("sse", COMPLETED, False),
-    ("sse_resume", COMPLETED, False),
-    ("error_text", COMPLETED, False),
-    ("wrong_structured", COMPLETED, False),
-    ("no_structured", COMPLETED, False),
-    ("nan", COMPLETED, True),
-    ("deep", COMPLETED, True),
-    ("huge_kept", COMPLETED, True),
-    ("is_error", FAILED, False),
-    ("input_required", UNKNOWN, False),
-    ("error_32602", UNKNOWN, False),
-    ("error_32603", UNKNOWN, False),
-    ("bad_content", UNKNOWN, False),
-    ("bad_result", UNKNOWN, False),
-    ("very_deep", UNKNOWN, False),
-    ("surrogate", UNKNOWN, False),
-    ("huge_read", UNKNOWN, False),
-    ("gzip", UNKNOWN, False),
-    ("drop", UNKNOWN, False),
-    ("sse_drop", UNKNOWN, False),
-    ("status_202", UNKNOWN, False),
-    ("status_307", UNKNOWN, False),
-    ("status_404", UNKNOWN, False),
-    ("status_410", UNKNOWN, False),
-    ("status_500", UNKNOWN, False),
-    ("status_502", UNKNOWN, False),
-]
-
-
 @pytest.mark.proves("C-56")
-@pytest.mark.parametrize(("tool", "verdict", "withheld"), ANSWERS)
+@pytest.mark.parametrize(("tool", "verdict", "withheld"), HTTP_ANSWERS)
 def test_every_answer_means_one_effect_and_one_verdict(
     shared: FakeServer, tool: str, verdict: Verdict, withheld: bool
 ) -> None:

@@ -8,45 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_answers import STDIO_ANSWERS
 from tests.support.tool_calls import FakeServer, call_context, call_one, routed
 from tests.support.wait import wait_until_async
 from workers.tools import Verdict
 
 COMPLETED, FAILED, UNKNOWN = Verdict.COMPLETED, Verdict.FAILED, Verdict.OUTCOME_UNKNOWN
 
-ANSWERS = [
-    ("ok", COMPLETED, False),
-    ("error_text", COMPLETED, False),
-    ("wrong_structured", COMPLETED, False),
-    ("no_structured", COMPLETED, False),
-    ("null_flag", COMPLETED, False),
-    ("nan", COMPLETED, True),
-    ("deep", COMPLETED, True),
-    ("very_deep", COMPLETED, True),
-    ("surrogate", COMPLETED, True),
-    ("big_integer", COMPLETED, True),
-    ("huge_kept", COMPLETED, True),
-    ("noise", COMPLETED, False),
-    ("twice", COMPLETED, False),
-    ("asks", COMPLETED, False),
-    ("flood", COMPLETED, False),
-    ("is_error", FAILED, False),
-    ("input_required", UNKNOWN, False),
-    ("input_required_with_content", UNKNOWN, False),
-    ("error_32602", UNKNOWN, False),
-    ("error_32603", UNKNOWN, False),
-    ("bad_content", UNKNOWN, False),
-    ("bad_result", UNKNOWN, False),
-    ("bad_flag", UNKNOWN, False),
-    ("huge_read", UNKNOWN, False),
-    ("invalid_utf8", UNKNOWN, False),
-    ("exit", UNKNOWN, False),
-]
-
 
 @pytest.mark.proves("C-56")
 @pytest.mark.parametrize("revision", ["legacy", "modern"])
-@pytest.mark.parametrize(("tool", "verdict", "withheld"), ANSWERS)
+@pytest.mark.parametrize(("tool", "verdict", "withheld"), STDIO_ANSWERS)
 def test_every_answer_means_one_effect_and_one_verdict(
     tmp_path: Path, revision: str, tool: str, verdict: Verdict, withheld: bool
 ) -> None:
