@@ -219,7 +219,7 @@ def test_whatever_servers_do_nothing_leaks_and_every_status_is_right(soak: Soak)
     assert len(soak.made) == CALLS
     assert list(soak.wrong()) == [], f"seed {SEED}"
     more = {name: count - before.by_name.get(name, 0) for name, count in after.by_name.items()}
-    assert after.tasks <= before.tasks, f"seed {SEED}: {[name for name, count in more.items() if count > 0]}"
+    assert after.tasks <= before.tasks, f"seed {SEED}: { ({name: n for name, n in more.items() if n > 0}) }"
     assert after.fds <= before.fds, f"seed {SEED}"
     assert after.children <= before.children, f"seed {SEED}"
     assert after.threads <= before.threads + 2, f"seed {SEED}"

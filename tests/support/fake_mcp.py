@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 # It takes whatever it is sent; CPython would refuse integers of more than 4,300 digits.
 sys.set_int_max_str_digits(0)
@@ -266,7 +266,8 @@ HTTP_TOOLS = (
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    waiting: Message | None = None
+    # The request behind each stream that was given an event id, so that it can be resumed.
+    streams: ClassVar[dict[str, Message]] = {}
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -296,8 +297,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send(200, reply or b"", {"Content-Type": "application/json", **session})
 
     def do_GET(self) -> None:
-        note("received", method="GET", last=self.headers.get("Last-Event-ID"))
-        answer = Handler.waiting
+        last = self.headers.get("Last-Event-ID")
+        note("received", method="GET", last=last)
+        answer = Handler.streams.get(last or "")
         self.begin_stream()
         if answer is not None and answer["params"]["name"] == "sse_resume":
             self.event(response(answer, "ok"))
@@ -328,14 +330,16 @@ class Handler(BaseHTTPRequestHandler):
             self.send(200, body, headers)
 
     def stream(self, request: Message, tool: str) -> None:
-        Handler.waiting = request
         self.begin_stream()
         if tool == "sse":
             self.event(response(request, "ok"))
         elif tool == "sse_drop":
             self.wfile.write(b": hello\n\n")
         else:
-            self.wfile.write(b"id: e1\nretry: 10\ndata: \n\n")
+            with _log_lock:
+                event = f"e{len(Handler.streams) + 1}"
+                Handler.streams[event] = request
+            self.wfile.write(f"id: {event}\nretry: 10\ndata: \n\n".encode())
         self.close_connection = True
 
     def begin_stream(self) -> None:
@@ -345,7 +349,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def event(self, data: bytes) -> None:
-        self.wfile.write(b"id: e2\ndata: " + data + b"\n\n")
+        self.wfile.write(b"id: end\ndata: " + data + b"\n\n")
 
     def send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.begin_answer(status, {**(headers or {}), "Content-Length": str(len(body))})
