@@ -124,7 +124,11 @@ class Fleet:
                 found[mutation] = found.get(mutation, 0) + 1
         return found
 
-    def processes(self) -> set[int]:
-        """Every process that a worker ever started as, or under, one of these servers and that lives."""
-        workers = (fake.pids() for name, fake in self.fakes.items() if not self.members[name].http)
-        return alive(set().union(*workers))
+    def processes(self, *, ready: bool = True) -> set[int]:
+        """Those that live of all that a worker started as, or under, a server; `ready` False: that never answers."""
+        pids: set[int] = set()
+        for name, fake in self.fakes.items():
+            member = self.members[name]
+            if not member.http and (ready or not member.ready):
+                pids |= fake.pids()
+        return alive(pids)
