@@ -26,7 +26,7 @@ BOUNDARIES: dict[str, tuple[str, ...]] = {
 }
 
 ALL = frozenset(point for points in BOUNDARIES.values() for point in points)
-FRONT_DOOR = ("admit.asked", "admit.confirmed", "decide.asked", "decide.confirmed", "wake.asked", "wake.enqueued")
-WORKER = tuple(
-    point for step, points in BOUNDARIES.items() for point in points if point not in FRONT_DOOR and step != "publish"
+FRONT_DOOR = tuple(
+    point for step in ("admit", "decide", "wake", "publish") for point in BOUNDARIES[step] if point != "wake.heard"
 )
+WORKER = tuple(point for points in BOUNDARIES.values() for point in points if point not in FRONT_DOOR)

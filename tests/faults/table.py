@@ -33,7 +33,8 @@ class Row:
     """One row, or one way to play it: `play(folder, seed, **options)` answers a Tally.
 
     `make faults` plays it with `seeds` seeds and the options `whole`, each about `seconds` long; `make test` once for
-    each entry of `small`. Seeds that found something once are in `kept` and come first.
+    each entry of `small`, at the same time as other rows if it `waits` most of its time. Seeds that found something
+    once are in `kept` and come first.
     """
 
     name: str
@@ -44,6 +45,13 @@ class Row:
     whole: Options = field(default_factory=dict)
     small: Sequence[Options] = ({},)
     kept: Sequence[int] = ()
+    waits: bool = False
+
+    @property
+    def numbers(self) -> range:
+        """The rows of the matrix that this is, `5-10` being several."""
+        first, _, last = self.name.split()[0].partition("-")
+        return range(int(first), int(last or first) + 1)
 
     def runs(self) -> list[int]:
         """The seeds of `make faults`."""
@@ -54,27 +62,30 @@ class Row:
 ROWS: tuple[Row, ...] = (
     Row(
         "1", "kill -9 of a worker at each named point", kills.kill_at_every_point,
-        seeds=18, seconds=90, small=[{"points": WORKER[part::6]} for part in range(6)],
+        seeds=12, seconds=90, small=[{"points": WORKER[part::2]} for part in range(2)],
     ),
+    Row("1 doors", "kill -9 behind a front door at each named point", kills.kill_front_doors, seeds=4, seconds=90,
+        whole={"times": 8}, small=[{"times": 4}]),
     Row("2", "SIGSTOP past the lease with calls in flight", stops.stop_past_the_lease, seeds=3, seconds=30,
-        small=[{"rounds": 1}]),
+        small=[{"rounds": 1}], waits=True),
     Row("3", "SIGSTOP between intent and dispatch", stops.stop_before_dispatch, seeds=3, seconds=45,
-        small=[{"points": ["begin.confirmed"]}]),
+        small=[{"points": ["begin.confirmed"]}], waits=True),
     Row("4", "50 claimers of one session", stops.fifty_claimers, seeds=3, seconds=5, small=[{"rounds": 2}]),
-    Row("5", "kill -9 of the store in a burst", store.kill_the_store, seeds=6, seconds=25, small=[{"rounds": 1}]),
-    Row("6", "power loss: AOF cut to its last fsynced size", store.lose_power, seeds=10, seconds=30,
-        small=[{"rounds": 3}, {"rounds": 2}]),
+    Row("5", "kill -9 of the store in a burst", store.kill_the_store, seeds=6, seconds=25, small=()),
+    Row("6", "power loss: AOF cut to its last fsynced size", store.lose_power, seeds=10, seconds=30, small=()),
     Row("7", "a store that would lose a second of writes", store.refuse_everysec, seeds=2, seconds=5),
-    Row("8", "fsync takes 20 / 200 / 2000 ms", store.slow_disk, seeds=3, seconds=40, small=[{"delays": [20, 200]}]),
-    Row("9", "fsync fails with EIO", store.failing_fsync, seeds=4, seconds=25, small=[{"rounds": 1}]),
-    Row("10 bytes", "the AOF's disk takes no more bytes", store.full_disk, seeds=3, seconds=25,
-        small=[{"rounds": 1}]),
+    Row("8", "fsync takes 20 / 200 / 2000 ms", store.slow_disk, seeds=3, seconds=40, small=()),
+    Row("9", "fsync fails with EIO", store.failing_fsync, seeds=4, seconds=25, small=()),
+    Row("10 bytes", "the AOF's disk takes no more bytes", store.full_disk, seeds=3, seconds=25, small=()),
+    Row("5-10 mixed", "the same of rows 5, 6, 8, 9 and 10 in turns", store.one_after_the_other, seeds=2, seconds=60,
+        small=[{"losses": 5}]),
     Row("10 tmpfs", "a full file system of 4 MB", store.full_tmpfs, seeds=2, seconds=25, small=()),
     Row("11", "AOF cut at every byte of its last write", torn.cut_at_every_byte, seeds=1, seconds=240,
         small=[{"step": 211}]),
     Row("12", "replies lost after their script ran", network.lose_replies, seeds=4, seconds=40,
         small=[{"rounds": 4}]),
-    Row("13", "nothing passes for 30 s", network.black_hole, seeds=2, seconds=60, small=[{"seconds": 4.0}]),
+    Row("13", "nothing passes for 30 s", network.black_hole, seeds=2, seconds=60, small=[{"seconds": 4.0}],
+        waits=True),
     Row("14", "connection swapped between write and WAITAOF", network.swap_connections, seeds=3, seconds=25,
         small=[{"rounds": 4}]),
     Row("15 in step", "promotion with aof_replicas = 1", failover.promote_in_step, seeds=3, seconds=40,
@@ -86,9 +97,9 @@ ROWS: tuple[Row, ...] = (
         small=()),
     Row("15 cluster", "a master of a cluster dies, with aof_replicas = 1", failover.promote_in_cluster, seeds=3,
         seconds=45, small=()),
-    Row("16", "wall clocks jump +60 s / -1 h", clocks.move_clocks, seeds=3, seconds=45, small=()),
+    Row("16", "wall clocks jump +60 s / -1 h", clocks.move_clocks, seeds=3, seconds=45, small=[{"calls": 3}]),
     Row("17 settings", "CONFIG SET of a promised setting", settings.change_settings, seeds=2, seconds=60,
-        small=[{"promises": {"appendfsync": settings.PROMISES["appendfsync"]}}]),
+        small=[{"promises": {"appendfsync": settings.PROMISES["appendfsync"]}}], waits=True),
     Row("17 scripts", "SCRIPT FLUSH and FUNCTION FLUSH", settings.flush_scripts, seeds=2, seconds=20,
         small=[{"rounds": 3}]),
     Row("18", "maxmemory reached; bodies of 100 MB", settings.full_memory, seeds=3, seconds=30,

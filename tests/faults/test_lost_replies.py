@@ -4,118 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from ledger.config import RedisConfig
 from ledger.errors import StoreUnavailable
-from ledger.identity import session_hash
 from ledger.reconciliation import reconcile_mutation
 from ledger.store import StoreSettings, SyncStore
-from tests.support.checker import check, read_ledger
+from tests.faults.harness.losing import Bench, answered, journal, lose, plan, sid, verify
+from tests.support.checker import read_ledger
 from tests.support.direct import Direct
-from tests.support.proxy import TcpProxy
-from tests.support.scripted import marker, preload
-from tests.support.stack import Api, Reply, Stack, native_section, quick_section
-from tests.support.valkey import ValkeyProcess
+from tests.support.scripted import marker
 from tests.support.wait import wait_until
 
 CALL = ["tool_execution_started", "mutation_outcome", "tool_result"]
 PLAN_OF_TWO = ["run_started", *CALL, *CALL, "run_completed"]
 ASKED_AND_DONE = ["run_started", "approval_requested", "approval_decided", *CALL, "run_completed"]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """A front door and a worker, each behind a proxy of its own."""
-
-    valkey: ValkeyProcess
-    stack: Stack
-    api: Api
-    door: TcpProxy
-    worker: TcpProxy
-
-
-@pytest.fixture(scope="module")
-def stack_behind_proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """One front door and one worker for all tests here; checkpoints are late soon."""
-    folder = tmp_path_factory.mktemp("lost-replies")
-    valkey = ValkeyProcess(folder / "valkey")
-    config = native_section() + quick_section(lease=6.0, linger=0.3, checkpoint_wait_seconds=1.0)
-    with (
-        valkey.serving(),
-        TcpProxy(valkey.port) as door,
-        TcpProxy(valkey.port) as worker,
-        Stack(folder / "stack", valkey.url, config) as stack,
-    ):
-        api = stack.add_front_door(store_url=door.url)
-        stack.add_worker(store_url=worker.url)
-        yield Bench(valkey, stack, api, door, worker)
-
-
-@pytest.fixture
-def bench(stack_behind_proxies: Bench) -> Bench:
-    """The stack, with no fault left over from another test, and the worker asleep."""
-    bench = stack_behind_proxies
-    for proxy in (bench.door, bench.worker):
-        proxy.disarm()
-        proxy.lost = 0
-    asleep(bench)
-    return bench
-
-
-def lose(
-    bench: Bench, proxy: TcpProxy, script: str, then: Callable[[], None] = lambda: None, *, saying: bytes = b""
-) -> None:
-    """The next reply to `script` that says this is lost; by then the script has run."""
-    preload(bench.valkey, script)
-    proxy.lose_reply(marker(script), then, saying=saying)
-
-
-def answered(ask: Callable[[], Reply]) -> Reply:
-    """Asks again, with the same ids, until the answer is none of 503."""
-    replies: list[Reply] = []
-
-    def once() -> bool:
-        replies.append(ask())
-        return replies[-1].status != 503
-
-    wait_until(once, 15, "an answer")
-    return replies[-1]
-
-
-def sid(session: str) -> bytes:
-    """The session as scripts answer it."""
-    return session_hash("acme", session).encode()
-
-
-def asleep(bench: Bench) -> None:
-    """Waits until the worker has switched its claiming off: the next claim is then for the next session."""
-    client = bench.valkey.client()
-    wait_until(lambda: not client.keys("ml:*:awake"), 10, "claiming to go off")
-
-
-def journal(bench: Bench, run_id: str) -> list[str]:
-    """The types of a run's events, in order."""
-    events = bench.api.get(f"/api/runs/{run_id}/events").body["events"]
-    return [event["type"] for event in events]
-
-
-def verify(bench: Bench, session: str, statuses: dict[str, int], *, rows: int) -> None:
-    """Exactly these outcomes, exactly so many stream entries, and the invariants."""
-    found = read_ledger(bench.valkey, [session])
-    assert found.statuses() == statuses
-    assert sum(row["session_id"] == session for row in found.stream) == rows
-    everything = read_ledger(bench.valkey, {row["session_id"] for row in found.stream})
-    check(bench.stack.effects(), everything)
-
-
-def plan(name: str, *, slow: float = 0.0) -> list[tuple[str, dict[str, Any]]]:
-    """Two calls that differ from those of other plans; the first answers `slow` seconds after its effect."""
-    return [("pay_slowly", {"id": f"{name}-{number}", "after": slow * (1 - number)}) for number in range(2)]
 
 
 @pytest.mark.acceptance

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -117,6 +118,16 @@ class Traffic:
         """Decisions again."""
         self._undecided.clear()
 
+    @contextlib.contextmanager
+    def also_through(self, api: Api) -> Iterator[None]:
+        """One front door more inside the block."""
+        more = Api(api.port, api.token, timeout=CALL_SECONDS)
+        self.apis.append(more)
+        try:
+            yield
+        finally:
+            self.apis.remove(more)
+
     def finish(self, timeout: float = 60.0) -> Acknowledged:
         """Stops delivering, gets every delivery acknowledged and waits until every run has ended."""
         self._paused.set()
@@ -210,8 +221,13 @@ class Traffic:
 
     def _look(self) -> None:
         open_runs = [handed for handed in self.acks.handed if handed.run_id and not handed.ended]
-        if open_runs:
-            self._over(self._dice.choice(open_runs))
+        if not open_runs:
+            return
+        handed = self._dice.choice(open_runs)
+        self._over(handed)
+        if self._dice.random() < 0.3:
+            path = f"/api/runs/{handed.run_id}/events"
+            self._ask(lambda api: api.get(path, Accept="application/x-ndjson"))
 
     def _over(self, handed: Handed) -> bool:
         """Whether the run has ended; what was said of its calls is kept."""

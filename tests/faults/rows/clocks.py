@@ -13,7 +13,7 @@ from tests.support.wait import wait_until
 MINUTE, HOUR = 60.0, 3600.0
 
 
-def move_clocks(folder: Path, seed: int) -> Tally:
+def move_clocks(folder: Path, seed: int, calls: int = 10) -> Tally:
     """Row 16, in an order of the seed; work goes on after each jump, and no token loses its meaning."""
     dice = random.Random(seed)
     clocks = {"store": MovedClock(folder / "store-clock"), "worker": MovedClock(folder / "worker-clock")}
@@ -23,13 +23,13 @@ def move_clocks(folder: Path, seed: int) -> Tally:
         waited = {}
         jumps = [(whose, jump) for whose in clocks for jump in (MINUTE, -HOUR)]
         for whose, jump in dice.sample(jumps, len(jumps)):
-            _work(world, 10)
+            _work(world, calls)
             clocks[whose].advance(jump)
             world.count("clock jump")
             # Whoever is on finds work by itself; that a worker comes anew must not change that.
             world.stack.kill(world.stack.workers[0])
             world.stack.add_worker(wait=False)
-            _work(world, 10)
+            _work(world, calls)
             waited[f"{whose} {jump:+.0f} s"] = world.mutations()
             world.check(ended=False)
         traffic.finish(120)

@@ -1,32 +1,37 @@
-"""Row 1: a worker dies by SIGKILL at each named point of its path."""
+"""Row 1: a worker, or the process behind a front door, dies by SIGKILL at each named point of its path."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.boundaries import WORKER
+from tests.faults.boundaries import FRONT_DOOR, WORKER
 from tests.faults.harness.tally import Tally
+from tests.faults.harness.traffic import Traffic
 from tests.faults.harness.world import World
 from tests.support.wait import wait_until
 
-# A late claim is put back: its checkpoint wait is one second here.
-LATE = "claim.confirmed:1:sleep=1300"
-DIES_WITHIN = 30.0
+AT_A_POINT = "kill -9 at a point"
+# A late claim is put back: its checkpoint wait is one second here. Not every claim brings an intent, so several.
+LATE = ",".join(f"claim.confirmed:{nth}:sleep=1300" for nth in range(1, 6))
+DIE_WITHIN = 75.0
+AT_ONCE = 3
 
 
 def kill_at_every_point(folder: Path, seed: int, points: Sequence[str] = WORKER) -> Tally:
-    """Row 1. Every point once, in an order and at a time of the seed, two workers at once; judged after each pair."""
+    """Row 1. Every point once, in an order and at a time of the seed, some workers at once; judged after each few."""
     dice = random.Random(seed)
     order = dice.sample(list(points), len(points))
     with World(folder, seed) as world:
         world.start(workers=0)
-        traffic = world.traffic(slow=0.1)
-        for pair in (order[at : at + 2] for at in range(0, len(order), 2)):
-            _kill(world, pair, dice)
+        traffic = world.traffic(slow=0.1, pause=0.06)
+        for few in (order[at : at + AT_ONCE] for at in range(0, len(order), AT_ONCE)):
+            _kill(world, few, dice)
             world.check(ended=False)
         world.stack.add_worker()
         traffic.finish(90)
@@ -35,16 +40,26 @@ def kill_at_every_point(folder: Path, seed: int, points: Sequence[str] = WORKER)
 
 
 def _kill(world: World, points: Sequence[str], dice: random.Random) -> None:
-    """Starts a worker armed for each point and waits until each has died there."""
+    """Starts a worker armed for each point and waits until each has died there, in whatever order they come to it."""
     armed: dict[str, subprocess.Popen[bytes]] = {}
     for point in points:
         with world.armed(_fault(point, dice)):
             armed[point] = world.stack.add_worker(wait=False)
+    stopped: set[str] = set()
+
+    def all_died() -> bool:
+        for point, worker in armed.items():
+            # Warm stops while it holds sessions with work left, so that there is something to release.
+            if point.startswith("release.") and point not in stopped and _has_effects(world, worker.pid):
+                stopped.add(point)
+                worker.send_signal(signal.SIGTERM)
+        return all(worker.poll() is not None for worker in armed.values())
+
+    with contextlib.suppress(AssertionError):
+        wait_until(all_died, DIE_WITHIN, "the armed workers to die")
     for point, worker in armed.items():
-        if point.startswith("release."):
-            _stop_warm(world, worker)
-        if world.reap(worker, DIES_WITHIN, point):
-            world.count("kill -9")
+        if world.reap(worker):
+            world.count(AT_A_POINT)
         else:
             world.violations.append(f"harness: no worker came to {point}")
 
@@ -58,12 +73,47 @@ def _fault(point: str, dice: random.Random) -> str:
     return f"{point}:{1 if point.startswith(rare) else dice.randrange(1, 6)}:kill"
 
 
-def _stop_warm(world: World, worker: subprocess.Popen[bytes]) -> None:
-    """SIGTERM while it holds sessions with work left, so that there is something to release."""
-    wait_until(lambda: worker.poll() is not None or _has_effects(world, worker.pid), 30, "the worker to work")
-    if worker.poll() is None:
-        worker.send_signal(signal.SIGTERM)
-
-
 def _has_effects(world: World, pid: int) -> bool:
     return len([effect for effect in world.stack.effects() if effect["pid"] == pid]) >= 3
+
+
+def kill_front_doors(folder: Path, seed: int, points: Sequence[str] = FRONT_DOOR, times: int = 4) -> Tally:
+    """Row 1 for front doors: beside a sound one there is one that dies at a point, is started again and dies again."""
+    dice = random.Random(seed)
+    with World(folder, seed) as world:
+        world.start(workers=2)
+        traffic = world.traffic()
+        for point in dice.sample(list(points), len(points)):
+            _kill_a_door(world, traffic, point, dice.randrange(1, 3), times)
+            world.check(ended=False)
+        traffic.finish(90)
+        world.check(ended=True)
+        return Tally.of(world)
+
+
+def _kill_a_door(world: World, traffic: Traffic, point: str, nth: int, times: int) -> None:
+    with world.armed(f"{point}:{nth}:kill"):
+        api = world.stack.add_front_door()
+    door = world.stack.front_doors[-1]
+    before = world.injected()
+    end = time.monotonic() + DIE_WITHIN
+    with traffic.also_through(api):
+        while world.injected() < before + times and time.monotonic() < end:
+            if point.startswith("wake."):
+                _wake_somebody(world, traffic)
+            else:
+                wait_until(lambda: world.injected() >= before + times, DIE_WITHIN, f"{times} deaths at {point}")
+    traffic.resume()
+    world.stack.kill_group(door)
+    world.stack.kill(door)
+    world.count(AT_A_POINT, world.injected() - before)
+
+
+def _wake_somebody(world: World, traffic: Traffic) -> None:
+    """One delivery while every worker is asleep: only then is there somebody to wake."""
+    traffic.pause()
+    client = world.valkey.client()
+    with contextlib.closing(client):
+        wait_until(lambda: not client.keys("ml:*:awake"), 30, "claiming to go off")
+    number = len(traffic.acks.handed)
+    traffic.deliver([("act", {"id": f"w-{number}", "secret": traffic.marker})], session=f"woken-{number}", delivery="d")

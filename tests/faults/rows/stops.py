@@ -27,6 +27,7 @@ from tests.support.wait import wait_until
 
 BEFORE_DISPATCH = ("begin.confirmed", "dispatch.due", "recheck.due")
 CLAIMERS = 50
+UNKNOWN = MutationStatus.OUTCOME_UNKNOWN
 
 
 def stop_past_the_lease(folder: Path, seed: int, rounds: int = 3) -> Tally:
@@ -37,12 +38,11 @@ def stop_past_the_lease(folder: Path, seed: int, rounds: int = 3) -> Tally:
         traffic = world.traffic(slow=0.5, sessions=8)
         for _ in range(rounds):
             sleeper = world.stack.workers[0]
-            sent = wait_until(lambda sleeper=sleeper: _in_flight(world, sleeper), 30, "calls in flight")  # type: ignore[misc]  # bound
-            freeze(sleeper)
+            sent = wait_until(lambda sleeper=sleeper: _frozen_in_flight(world, sleeper), 60, "calls in flight")  # type: ignore[misc]  # bound
             world.count("SIGSTOP")
-            lost = wait_until(lambda sent=sent: _unknown(world, sent), 30, "its calls to become unknown")  # type: ignore[misc]  # bound
+            lost = wait_until(lambda sent=sent: _with(world, sent, UNKNOWN), 60, "its calls to become unknown")  # type: ignore[misc]  # bound
             thaw(sleeper)
-            wait_until(lambda lost=lost: not _unknown(world, lost), 30, "its late results to be kept")  # type: ignore[misc]  # bound
+            wait_until(lambda lost=lost: not _with(world, lost, UNKNOWN), 60, "its late results to be kept")  # type: ignore[misc]  # bound
             late += len(lost)
             world.stack.workers.append(world.stack.workers.pop(0))
             world.check(ended=False)
@@ -51,16 +51,21 @@ def stop_past_the_lease(folder: Path, seed: int, rounds: int = 3) -> Tally:
         return Tally.of(world, late_results_kept=late)
 
 
-def _in_flight(world: World, worker: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
-    """Calls that the worker sent lately and that will succeed; half of them are answered 0.9 s after their effect."""
-    mine = [effect for effect in world.stack.effects()[-12:] if effect["pid"] == worker.pid and effect["how"] == "ok"]
-    return mine if len(mine) >= 3 else []
+def _frozen_in_flight(world: World, worker: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
+    """Freezes it and answers calls of its that happened, will succeed and have no outcome yet; lets it go if none."""
+    freeze(worker)
+    wait_until(lambda: stopped(worker.pid), 10, "the worker to stop")
+    lately = [effect for effect in world.stack.effects()[-12:] if effect["pid"] == worker.pid and effect["how"] == "ok"]
+    sent = _with(world, lately, MutationStatus.EXECUTION_STARTED)
+    if not sent:
+        thaw(worker)
+    return sent
 
 
-def _unknown(world: World, effects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the effects whose outcome is stored as unknown."""
+def _with(world: World, effects: Sequence[dict[str, Any]], status: MutationStatus) -> list[dict[str, Any]]:
+    """Those of the effects whose stored status is this."""
     found = read_ledger(world.valkey, {effect["session"] for effect in effects}).entries
-    return [effect for effect in effects if found[effect["mutation_id"]].status is MutationStatus.OUTCOME_UNKNOWN]
+    return [effect for effect in effects if found[effect["mutation_id"]].status is status]
 
 
 def stop_before_dispatch(folder: Path, seed: int, points: Sequence[str] = BEFORE_DISPATCH) -> Tally:

@@ -13,7 +13,6 @@ from ledger.config import RedisConfig
 from ledger.errors import StoreUnsafe
 from ledger.store import StoreSettings, SyncStore
 from tests.faults.harness.tally import Tally
-from tests.faults.harness.traffic import Traffic
 from tests.faults.harness.world import World
 from tests.support.disk import UNBOUNDED
 from tests.support.valkey import free_port
@@ -24,7 +23,7 @@ GRACE = 1.0
 ANSWER_BOUND = 8.0
 
 
-def _burst(world: World, traffic: Traffic, dice: random.Random) -> None:
+def _burst(world: World, dice: random.Random) -> None:
     """Lets the traffic run until some more calls were made."""
     wanted = world.mutations() + dice.randrange(8, 30)
     wait_until(lambda: world.mutations() >= wanted, 60, "a burst of calls")
@@ -39,26 +38,46 @@ def _recovered(world: World) -> float:
     return round(time.monotonic() - began, 2)
 
 
-def kill_the_store(folder: Path, seed: int, rounds: int = 3) -> Tally:
-    """Row 5: kill -9 of the store in a burst, and a restart on its data."""
+Harm = Callable[[World, random.Random], float]
+"""Does it to a world full of traffic and answers the seconds until calls were made again."""
+
+
+def _play(folder: Path, seed: int, harms: Sequence[Harm], *, disk: bool) -> Tally:
+    """One harm after the other in a burst of traffic; judged after each, and at the end."""
     dice = random.Random(seed)
-    with World(folder, seed) as world:
+    with World(folder, seed, disk=disk) as world:
         world.start(workers=2)
         traffic = world.traffic()
         recovered = []
-        for _ in range(rounds):
-            _burst(world, traffic, dice)
-            with world.doubt(grace=GRACE):
-                world.valkey.kill9()
-                world.count("store kill -9")
-                wait_until(lambda: _refuses(world), 10, "the front door to refuse")
-                time.sleep(dice.uniform(0, 1.5))
-            world.valkey.start()
-            recovered.append(_recovered(world))
+        for harm in harms:
+            _burst(world, dice)
+            recovered.append(harm(world, dice))
             world.check(ended=False)
         traffic.finish()
         world.check(ended=True)
         return Tally.of(world, recovery_seconds=recovered)
+
+
+def one_after_the_other(folder: Path, seed: int, losses: int = 5) -> Tally:
+    """Rows 5, 6, 8, 9 and 10 in one world, in an order of the seed."""
+    harms: list[Harm] = [_kill, _fail_fsync, _fill_disk, _slow_down, *[_lose_power] * losses]
+    random.Random(seed).shuffle(harms)
+    return _play(folder, seed, harms, disk=True)
+
+
+def kill_the_store(folder: Path, seed: int, rounds: int = 3) -> Tally:
+    """Row 5: kill -9 of the store in a burst, and a restart on its data."""
+    return _play(folder, seed, [_kill] * rounds, disk=False)
+
+
+def _kill(world: World, dice: random.Random) -> float:
+    with world.doubt(grace=GRACE):
+        world.valkey.kill9()
+        world.count("store kill -9")
+        wait_until(lambda: _refuses(world), 10, "the front door to refuse")
+        time.sleep(dice.uniform(0, 1.5))
+    world.valkey.start()
+    return _recovered(world)
 
 
 def _refuses(world: World) -> bool:
@@ -68,18 +87,12 @@ def _refuses(world: World) -> bool:
 
 def lose_power(folder: Path, seed: int, rounds: int = 5) -> Tally:
     """Row 6: the store dies and its disk keeps only what was synced; judged after every loss."""
-    dice = random.Random(seed)
-    with World(folder, seed, disk=True) as world:
-        world.start(workers=2)
-        traffic = world.traffic()
-        for _ in range(rounds):
-            _burst(world, traffic, dice)
-            world.lose_power()
-            world.check(ended=False)
-            _recovered(world)
-        traffic.finish()
-        world.check(ended=True)
-        return Tally.of(world)
+    return _play(folder, seed, [_lose_power] * rounds, disk=True)
+
+
+def _lose_power(world: World, _dice: random.Random) -> float:
+    world.lose_power()
+    return _recovered(world)
 
 
 def refuse_everysec(folder: Path, seed: int) -> Tally:
@@ -141,51 +154,50 @@ def _answer_seconds(world: World, name: str) -> float:
     return round(time.monotonic() - began, 2)
 
 
+def _slow_down(world: World, _dice: random.Random) -> float:
+    assert world.disk is not None
+    wanted = world.mutations() + 5
+    world.disk.slow(100)
+    world.count("slow disk")
+    wait_until(lambda: world.mutations() >= wanted, 60, "calls on the slow disk")
+    world.disk.slow(0)
+    return _recovered(world)
+
+
 def failing_fsync(folder: Path, seed: int, rounds: int = 2) -> Tally:
     """Row 9: fsync fails with EIO; the server ends, everything refuses until it is back."""
-    dice = random.Random(seed)
-    with World(folder, seed, disk=True) as world:
-        world.start(workers=2)
-        traffic = world.traffic()
-        disk = world.disk
-        assert disk is not None
-        for _ in range(rounds):
-            _burst(world, traffic, dice)
-            disk.failing(fails=True)
-            world.count("EIO")
-            _ends_and_returns(world, lambda: disk.failing(fails=False))
-        traffic.finish()
-        world.check(ended=True)
-        return Tally.of(world)
+    return _play(folder, seed, [_fail_fsync] * rounds, disk=True)
 
 
-def _ends_and_returns(world: World, repair: Callable[[], None]) -> None:
+def _fail_fsync(world: World, _dice: random.Random) -> float:
+    disk = world.disk
+    assert disk is not None
+    disk.failing(fails=True)
+    world.count("EIO")
+    return _ends_and_returns(world, lambda: disk.failing(fails=False))
+
+
+def _ends_and_returns(world: World, repair: Callable[[], None]) -> float:
     wait_until(lambda: not world.valkey.running, 15, "the server to end")
     with world.doubt(grace=GRACE):
         wait_until(lambda: _refuses(world), 10, "the front door to refuse")
         time.sleep(GRACE + 0.5)
     repair()
     world.valkey.start()
-    _recovered(world)
-    world.check(ended=False)
+    return _recovered(world)
 
 
 def full_disk(folder: Path, seed: int, rounds: int = 2) -> Tally:
     """Row 10: the disk under the AOF takes no more bytes; the server ends, everything refuses until it is back."""
-    dice = random.Random(seed)
-    with World(folder, seed, disk=True) as world:
-        world.start(workers=2)
-        traffic = world.traffic()
-        disk = world.disk
-        assert disk is not None
-        for _ in range(rounds):
-            _burst(world, traffic, dice)
-            disk.room(dice.randrange(1, 2000))
-            world.count("disk full")
-            _ends_and_returns(world, lambda: disk.room(UNBOUNDED))
-        traffic.finish()
-        world.check(ended=True)
-        return Tally.of(world)
+    return _play(folder, seed, [_fill_disk] * rounds, disk=True)
+
+
+def _fill_disk(world: World, dice: random.Random) -> float:
+    disk = world.disk
+    assert disk is not None
+    disk.room(dice.randrange(1, 2000))
+    world.count("disk full")
+    return _ends_and_returns(world, lambda: disk.room(UNBOUNDED))
 
 
 def full_tmpfs(folder: Path, seed: int) -> Tally:
@@ -200,11 +212,12 @@ def full_tmpfs(folder: Path, seed: int) -> Tally:
         with World(folder, seed) as world:
             world.start(workers=2)
             traffic = world.traffic()
-            _burst(world, traffic, random.Random(seed))
+            _burst(world, random.Random(seed))
             filler = mount / "filler"
             filler.write_bytes(b"x" * max(0, shutil.disk_usage(mount).free - 100_000))
             world.count("disk full")
             _ends_and_returns(world, filler.unlink)
+            world.check(ended=False)
             traffic.finish()
             world.check(ended=True)
             return Tally.of(world)
