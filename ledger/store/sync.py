@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 ADOPTIONS_MAX = 3
 """A store is accepted by a person; one that changes its id again and again is not usable."""
 MOVES_MAX = 3
+LOADS_MAX = 5
+"""A server may lose its scripts again before the call comes."""
 _SHARD = re.compile(rb"^ml:\{([0-9a-f]{2})\}:")
 
 
@@ -273,13 +275,14 @@ class SyncStore:
 
 def _loaded(exchange: Exchange, call: ScriptCall[Any], commands: Sequence[Command]) -> list[Any]:
     """Runs the call; a server that lost its scripts gets this one first: then nothing ran."""
-    replies = exchange(commands)
-    if not is_missing_script(replies[0]):
-        return replies
-    (loaded,) = exchange([call.script.loading])
-    if isinstance(loaded, ResponseError) and not is_known_already(loaded):
-        return [loaded]
-    return exchange(commands)
+    for _ in range(LOADS_MAX):
+        replies = exchange(commands)
+        if not is_missing_script(replies[0]):
+            break
+        (loaded,) = exchange([call.script.loading])
+        if isinstance(loaded, ResponseError) and not is_known_already(loaded):
+            return [loaded]
+    return replies
 
 
 def _raise_first(replies: Sequence[Any]) -> None:

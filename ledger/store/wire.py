@@ -78,6 +78,8 @@ def translate(error: ResponseError) -> Exception:
         return StoreError("a newer mutation-ledger wrote this record: update this process", code="format_too_new")
     if code in _REFUSALS:
         return Refused(detail, code=code.lower())
+    if is_missing_script(error):
+        return StoreUnavailable("the store forgets its scripts", sent=False)
     if isinstance(error, _NOT_NOW) or code in _BUSY or text.startswith(_BUSY):
         return StoreUnavailable(f"the store refuses writes now ({code})", sent=False)
     return StoreError(f"unexpected answer of the store: {text[:200]}")

@@ -211,3 +211,20 @@ def test_a_server_that_lost_its_scripts_gets_them_again(valkey: ValkeyProcess, s
         forgets()
     assert store.run(admission(1)).how == "new"
     assert runs_of(valkey.url) == 2
+
+
+@pytest.mark.proves("C-22", "C-26")
+def test_a_server_that_loses_its_scripts_again_gets_them_again(valkey: ValkeyProcess) -> None:
+    with TcpProxy(valkey.port) as proxy, ThreadPoolExecutor(1) as pool:
+        store = SyncStore(StoreSettings(RedisConfig(url=proxy.url, shards=SHARDS)))
+        store.run(admission(0))
+        client = valkey.client()
+        client.function_flush()
+        loaded = proxy.hold_reply(b"FUNCTION")
+        admitted = pool.submit(store.run, admission(1))
+        assert loaded.arrived.wait(10)
+        client.function_flush()
+        loaded.release()
+        assert admitted.result(10).how == "new"
+        store.close()
+    assert runs_of(valkey.url) == 2
