@@ -15,6 +15,7 @@ from tests.faults.rows import kills, store
 from tests.faults.table import ROWS, Row, row
 
 KILLS, POWER_LOSSES = 50, 5
+SECONDS_A_ROW = 300
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ BUSY = [small for small in SMALL if not small.row.waits]
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(SECONDS_A_ROW)
 @pytest.mark.parametrize("small", BUSY, ids=lambda small: small.name)
 def test_row(small: Small, tmp_path: Path) -> None:
     tally = small.play(tmp_path)
@@ -54,6 +56,7 @@ def test_row(small: Small, tmp_path: Path) -> None:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(SECONDS_A_ROW)
 def test_rows_that_mostly_wait(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(WAITING)) as pool:
         tallies = dict(zip(WAITING, pool.map(lambda small: small.play(tmp_path), WAITING), strict=True))

@@ -26,11 +26,15 @@ class _Loss:
 
 @dataclass(eq=False)
 class _Pair:
-    """One client connection and its connection to the store. `watched`: what was asked for in requests on it."""
+    """One client connection and its connection to the store.
+
+    `watched`: what was asked for in the requests on it that are not `answered` yet, or only in part.
+    """
 
     client: asyncio.StreamWriter
     store: asyncio.StreamWriter
     sent: bytes = b""
+    answered: bool = False
     watched: list[_Loss | Held] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -234,6 +238,8 @@ class TcpProxy:
         return None
 
     def _mark(self, pair: _Pair, data: bytes) -> None:
+        if pair.answered:
+            pair.watched, pair.answered = [], False
         # A marker may lie across two chunks.
         seen = pair.sent + data
         pair.sent = seen[-128:]
@@ -246,6 +252,7 @@ class TcpProxy:
                 if pair.watched:
                     data += await self._rest(reader)
                 asked = self._asked(pair, data)
+                pair.answered = True
                 if isinstance(asked, _Loss):
                     asked.then()
                     self.lost += 1
@@ -260,8 +267,7 @@ class TcpProxy:
 
     def _asked(self, pair: _Pair, reply: bytes) -> _Loss | Held | None:
         """What is to happen to this reply; each is done once."""
-        watched, pair.watched = pair.watched, []
-        for asked in watched:
+        for asked in pair.watched:
             if asked in self._replies_asked and asked.saying in reply:
                 self._replies_asked.remove(asked)
                 return asked

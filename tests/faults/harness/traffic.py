@@ -132,6 +132,7 @@ class Traffic:
         """Stops delivering, gets every delivery acknowledged and waits until every run has ended."""
         self._paused.set()
         end = time.monotonic() + timeout
+        self.require_sound()
         for handed in list(self.acks.handed):
             wait_until(lambda handed=handed: self._hand_in(handed), end - time.monotonic(), "an acknowledgement")  # type: ignore[misc]  # handed
         for handed in self.acks.handed:
@@ -139,13 +140,17 @@ class Traffic:
         self.stop()
         return self.acks
 
+    def require_sound(self) -> None:
+        """Raises what a thread raised: without it, somebody waits for what nobody does."""
+        if self._errors:
+            raise self._errors[0]
+
     def stop(self) -> None:
         """Ends the threads; raises what any of them raised."""
         self._stop.set()
         for thread in self._threads:
             thread.join(CALL_SECONDS + 5)
-        if self._errors:
-            raise self._errors[0]
+        self.require_sound()
 
     def deliver(self, calls: Sequence[Call], *, session: str, delivery: str) -> Handed:
         """Hands in one plan now, whatever the answer."""
@@ -210,6 +215,7 @@ class Traffic:
         if self._undecided.is_set():
             return
         reply = self._ask(lambda api: api.as_("approver-token-1").get("/api/approvals"))
+        assert reply is None or reply.status == 200, reply
         for approval in reply.body["approvals"] if reply else ():
             decision = "deny" if self._dice.random() < 0.1 else "approve"
             path = f"/api/approvals/{approval['id']}"
