@@ -79,3 +79,5 @@ class StoreWentBack(StoreError):
     """The store lost writes that were confirmed; nothing runs until `mutation-ledger store accept` (C-27)."""
 
     code = "store_went_back"
+    store_id: bytes | None = None
+    """Under which store id a look at a server found it; None: that of the shard that was called."""

@@ -9,22 +9,19 @@ import secrets
 import time
 from collections.abc import Callable
 
-import structlog
-
 from ledger.errors import LedgerError, Refused
 from ledger.faultpoints import reach
 from ledger.handlers import HandlerOffer
 from ledger.ownership import ClaimReply, claim_sessions, switch_off
-from ledger.store import AsyncStore
 from workers.complaints import Complaints
 from workers.following import POLICY_STALE
 from workers.owner import Shared
 from workers.retrying import confirmed
 
-log = structlog.get_logger(__name__)
-
 PROMISE_SECONDS = 1.0
 """How often the promise to look (2 s ahead in the store) is renewed while on."""
+RETRY_SECONDS = 1.0
+"""Between tries to take the promise back from a store that does not take it."""
 UNLANDED_MAX = 1000
 """Settlements that have not landed yet, above which nothing more is claimed (C-24)."""
 
@@ -48,6 +45,7 @@ class Claimer:
         self._shards = range(shared.store.settings.redis.shards)
         self._busy_until = 0.0
         self._complaints = Complaints("claim_failed")
+        self._awake_anyway = Complaints("switch_off_failed")
 
     @property
     def is_on(self) -> bool:
@@ -178,7 +176,13 @@ class Claimer:
     async def _switch_off(self) -> bool:
         """Takes every shard's promise back; a session that became ready meanwhile keeps claiming on."""
         for shard in self._shards:
-            if not await _off(self._shared.store, shard):
+            try:
+                off = await self._shared.store.run(switch_off(shard))
+            except LedgerError as error:
+                self._awake_anyway.note(error.code)
+                await self._pause(RETRY_SECONDS)
+                return False
+            if not off:
                 self.hint(shard)
                 return False
         # Asked again while the promises were taken back: the sessions of that call are still waiting.
@@ -186,11 +190,3 @@ class Claimer:
             return False
         self._on.clear()
         return True
-
-
-async def _off(store: AsyncStore, shard: int) -> bool:
-    try:
-        return await store.run(switch_off(shard))
-    except LedgerError as error:
-        log.warning("switch_off_failed", code=error.code, shard=shard)
-        return False

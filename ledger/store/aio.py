@@ -22,7 +22,7 @@ from ledger.store.opening import adopt_all, adopt_first, init_command
 from ledger.store.placement import Kind, Node, Placement
 from ledger.store.settings import StoreSettings
 from ledger.store.sync import ADOPTIONS_MAX, MOVES_MAX
-from ledger.store.trust import TRUST_SECONDS, check_commands, require_kept
+from ledger.store.trust import TRUST_SECONDS, check_commands, refuse_commands, require_kept
 from ledger.store.view import LedgerView
 from ledger.store.wire import StoreChanged, translate
 
@@ -49,6 +49,7 @@ class AsyncStore:
         self._held: list[Lanes] = []
         self._serving: list[Lanes] = []
         self._refused: tuple[bytes, ...] = ()
+        self._refused_under = b""
         self._trusted_at = -math.inf
         self._placing = asyncio.Lock()
         self._agreed = False
@@ -83,12 +84,13 @@ class AsyncStore:
         A caller that is cancelled while waiting does not stop the write.
         """
         for _ in range(ADOPTIONS_MAX):
+            known = self.view.ids[call.shard]
             try:
                 return await self._routed(call)
             except StoreChanged as changed:
                 self.view.adopt(call.shard, changed.store_id)
-            except StoreWentBack:
-                await self._refuse_everywhere()
+            except StoreWentBack as found:
+                await self._refuse_everywhere(found.store_id or known)
                 raise
         raise StoreUnavailable("the store keeps changing its id", sent=False)
 
@@ -106,20 +108,23 @@ class AsyncStore:
         """Another life of a server: what this process knows to be confirmed must still be there (C-27)."""
         if self._agreed:
             self._trusted_at = time.monotonic() + TRUST_SECONDS
-            require_kept(await exchange(check_commands(self.view, self._shards_of(node))))
+            looks = check_commands(self.view, self._shards_of(node))
+            require_kept(looks, await exchange(looks))
 
     def _shards_of(self, node: Node | None) -> list[int]:
         server = self._servers.get(node)
         return [shard for shard, serving in enumerate(self._held) if serving is server]
 
-    async def _refuse_everywhere(self) -> None:
+    async def _refuse_everywhere(self, store_id: bytes) -> None:
         """One shard lacks confirmed writes: no other is to be trusted either, by any process. Done once a store id."""
-        if self.went_back:
-            return
         self._refused = tuple(self.view.ids)
+        # A process that never agreed on an id has nothing that could be missing.
+        if store_id == self._refused_under or not self._agreed:
+            return
+        self._refused_under = store_id
         for node, server in self._servers.items():
             try:
-                await server.tell(check_commands(self.view, self._shards_of(node), refuse=True))
+                await server.tell(refuse_commands(self.view, self._shards_of(node), store_id))
             except StoreUnavailable as error:
                 log.warning("store_not_refused", code=error.code)
 

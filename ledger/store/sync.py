@@ -21,7 +21,7 @@ from ledger.store.dialing import place
 from ledger.store.opening import adopt_all, adopt_first, init_command
 from ledger.store.placement import Kind, Node, Placement
 from ledger.store.settings import StoreSettings
-from ledger.store.trust import check_commands, require_kept
+from ledger.store.trust import check_commands, refuse_commands, require_kept
 from ledger.store.view import LedgerView
 from ledger.store.wire import StoreChanged, check_aof, is_known_already, is_missing_script, translate
 
@@ -50,7 +50,7 @@ class SyncStore:
         self._servers: dict[Node | None, Connections] = {}
         self._confirms: dict[Node | None, ReadConfirms] = {}
         self._opened = False
-        self._refused: tuple[bytes, ...] = ()
+        self._refused = b""
         self._lock = threading.Lock()
         self._placing = threading.Lock()
 
@@ -94,12 +94,13 @@ class SyncStore:
         if not self._opened:
             self.open()
         for _ in range(ADOPTIONS_MAX):
+            known = self.view.ids[call.shard]
             try:
                 return self._routed(lambda: self._once(call))
             except StoreChanged as changed:
                 self.view.adopt(call.shard, changed.store_id)
-            except StoreWentBack:
-                self._refuse_everywhere()
+            except StoreWentBack as found:
+                self._refuse_everywhere(found.store_id or known)
                 raise
         raise StoreUnavailable("the store keeps changing its id", sent=False)
 
@@ -134,8 +135,9 @@ class SyncStore:
         """
         try:
             self._everywhere(Connections.meet)
-        except StoreWentBack:
-            self._refuse_everywhere()
+        except StoreWentBack as found:
+            if found.store_id is not None:
+                self._refuse_everywhere(found.store_id)
             raise
 
     def each_server(self, *command: str) -> None:
@@ -189,21 +191,20 @@ class SyncStore:
     def _met(self, node: Node | None, exchange: Exchange) -> None:
         """Another life of a server: what this process knows to be confirmed must still be there (C-27)."""
         if self._opened:
-            require_kept(exchange(check_commands(self.view, self._shards_of(node))))
+            looks = check_commands(self.view, self._shards_of(node))
+            require_kept(looks, exchange(looks))
 
     def _shards_of(self, node: Node | None) -> list[int]:
         return self._placed().shards_by_node(self.settings.redis.shards).get(node, [])
 
-    def _refuse_everywhere(self) -> None:
+    def _refuse_everywhere(self, store_id: bytes) -> None:
         """One shard lacks confirmed writes: no other is to be trusted either, by any process. Done once a store id."""
-        known = tuple(self.view.ids)
-        if known == self._refused:
+        if store_id == self._refused:
             return
-        self._refused = known
+        self._refused = store_id
         for node, server in list(self._servers.items()):
-            commands = check_commands(self.view, self._shards_of(node), refuse=True)
             try:
-                server.tell(commands)
+                server.tell(refuse_commands(self.view, self._shards_of(node), store_id))
             except StoreUnavailable as error:
                 log.warning("store_not_refused", code=error.code)
 

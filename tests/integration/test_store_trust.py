@@ -16,7 +16,6 @@ from ledger.store import AsyncStore, ScriptCall, StoreSettings, SyncStore, aio
 from ledger.store.wire import seq_key
 from tests.support.ledger import LIMITS, delivery
 from tests.support.valkey import ValkeyProcess
-from tests.support.wait import wait_until
 
 SHARDS = 16
 
@@ -138,4 +137,61 @@ def test_a_loop_trusts_a_new_life_only_after_a_while(valkey: ValkeyProcess, monk
         await store.close()
 
     asyncio.run(main())
-    wait_until(lambda: valkey.running, 1, "the server")
+
+
+def _two_shards() -> tuple[ScriptCall[Admitted], ScriptCall[Admitted]]:
+    """Calls to the first and to the last shard that deliveries are made to here, in the order of acceptance."""
+    ordered = sorted((admission(number) for number in range(20, 60)), key=lambda call: call.shard)
+    return ordered[0], ordered[-1]
+
+
+@pytest.mark.proves("C-27")
+def test_what_was_accepted_is_not_refused_for_what_was_not_yet(valkey: ValkeyProcess, store: SyncStore) -> None:
+    accepted, not_yet = _two_shards()
+    other = SyncStore(settings(valkey))
+    other.open()
+    take_back(valkey, admission(0).shard)
+    with pytest.raises(StoreWentBack):
+        store.run(admission(0))
+
+    def in_the_middle(shard: int) -> None:
+        if shard == accepted.shard:
+            # It hears of the loss only now, and of the acceptance before.
+            assert other.run(accepted).how == "new"
+            with pytest.raises(StoreWentBack):
+                other.run(not_yet)
+
+    accept_store(settings(valkey), each=in_the_middle)
+    assert read_state(settings(valkey)).refused == ()
+    assert other.run(not_yet).how == "new"
+    other.close()
+
+
+@pytest.mark.proves("C-27")
+def test_a_loop_does_not_refuse_it_either(valkey: ValkeyProcess, store: SyncStore) -> None:
+    accepted, not_yet = _two_shards()
+
+    async def main() -> None:
+        other = AsyncStore(settings(valkey))
+        await other.open()
+        take_back(valkey, admission(0).shard)
+        with pytest.raises(StoreWentBack):
+            store.run(admission(0))
+        loop = asyncio.get_running_loop()
+
+        async def in_the_middle() -> None:
+            assert (await other.run(accepted)).how == "new"
+            with pytest.raises(StoreWentBack):
+                await other.run(not_yet)
+
+        def after(shard: int) -> None:
+            if shard == accepted.shard:
+                asyncio.run_coroutine_threadsafe(in_the_middle(), loop).result(20)
+
+        await asyncio.to_thread(accept_store, settings(valkey), each=after)
+        assert read_state(settings(valkey)).refused == ()
+        assert (await other.run(not_yet)).how == "new"
+        assert not other.went_back
+        await other.close()
+
+    asyncio.run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -87,5 +88,24 @@ def test_a_full_worker_neither_claims_nor_spins(valkey: ValkeyProcess) -> None:
                 assert claimed == []
                 # A place is waited for; asking every ten milliseconds would be fifty times two questions by now.
                 assert len(asked) < 20
+
+    asyncio.run(scene())
+
+
+@pytest.mark.proves("C-27")
+def test_a_worker_on_a_refused_store_neither_sleeps_nor_spins(valkey: ValkeyProcess) -> None:
+    def commands() -> int:
+        info: dict[str, Any] = valkey.client().info("stats")
+        return int(info["total_commands_processed"])
+
+    async def scene() -> None:
+        async with parts(valkey.url, CountingRouter()) as shared, claiming(shared, []) as claimer:
+            valkey.client().flushall()
+            claimer.switch_on()
+            loop = asyncio.get_running_loop()
+            before, until = commands(), loop.time() + 2.5
+            await wait_until_async(lambda: loop.time() > until, 10, "two seconds and a half")
+            assert commands() - before < 300
+            assert claimer.is_on
 
     asyncio.run(scene())
