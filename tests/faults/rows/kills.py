@@ -96,17 +96,26 @@ def _kill_a_door(world: World, traffic: Traffic, point: str, nth: int, times: in
         api = world.stack.add_front_door()
     door = world.stack.front_doors[-1]
     before = world.injected()
-    end = time.monotonic() + DIE_WITHIN
     with traffic.also_through(api):
-        while world.injected() < before + times and time.monotonic() < end:
-            if point.startswith("wake."):
-                _wake_somebody(world, traffic)
-            else:
-                wait_until(lambda: world.injected() >= before + times, DIE_WITHIN, f"{times} deaths at {point}")
+        for number in range(1, times + 1):
+            _dies_once_more(world, traffic, point, before + number)
     traffic.resume()
     world.stack.kill_group(door)
     world.stack.kill(door)
     world.count(AT_A_POINT, world.injected() - before)
+
+
+def _dies_once_more(world: World, traffic: Traffic, point: str, deaths: int) -> None:
+    """Waits for the next death; the process is started again by its front door."""
+    end = time.monotonic() + DIE_WITHIN
+    while point.startswith("wake.") and world.injected() < deaths and time.monotonic() < end:
+        _wake_somebody(world, traffic)
+
+    def died() -> bool:
+        traffic.require_sound()
+        return world.injected() >= deaths
+
+    wait_until(died, max(0.0, end - time.monotonic()), f"another death at {point}")
 
 
 def _wake_somebody(world: World, traffic: Traffic) -> None:
