@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledger.supervise.child import command_line
 from tests.faults.harness.tally import Tally
 from tests.faults.results import ROOT, Results, Run
 from tests.faults.table import Row
@@ -90,6 +91,8 @@ class Runner:
         folder.mkdir(parents=True)
         command = [*COMMAND, row.name, str(seed), "--folder", str(folder)]
         with (folder / "run.log").open("wb") as log:
+            # Bound to this process, as its stacks are bound to it: nothing is left when somebody stops the whole.
+            command = command_line(command)
             process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
         self._children.append(_Child(job, folder, process))
 
