@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.harness.tally import Tally
-from tests.faults.results import ROOT, Results, code_digest, figures, table
+from tests.faults.results import ROOT, Results, code_digest, figures, promises, table
 from tests.faults.running import Limits, Runner, jobs, write_tally
 from tests.faults.table import ROWS, chosen, row
 
@@ -78,7 +78,7 @@ def _run(names: Sequence[str], limits: Limits, *, anew: bool) -> int:
 
 
 def _show(results: Results) -> int:
-    for line in figures(results.runs):
+    for line in [*figures(results.runs), *promises(ROWS, results.runs)]:
         say(line)
     say("\n" + table(ROWS, results.runs))
     return VIOLATED if any(run.tally.violations for run in results.runs) else DONE

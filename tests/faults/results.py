@@ -95,6 +95,18 @@ def _faults(faults: Mapping[str, int]) -> str:
     return ", ".join(f"{times:,} {kind}" for kind, times in sorted(faults.items(), key=lambda one: -one[1])) or "-"
 
 
+def promises(rows: Iterable[Row], runs: Sequence[Run]) -> list[str]:
+    """How many answers said that something is on record, and how many of those were lost, a line a row."""
+    lines = []
+    for row in rows:
+        mine = [run.tally for run in runs if run.row == row.name]
+        told = sum(tally.acknowledged for tally in mine)
+        lost = sum(violation.startswith("I3") for tally in mine for violation in tally.violations)
+        if told:
+            lines.append(f"row {row.name}: {told:,} answers that something is on record, {lost} of them lost")
+    return lines
+
+
 def figures(runs: Sequence[Run]) -> list[str]:
     """What rows measured, a line a run."""
     return [f"row {run.row}, seed {run.seed}: {json.dumps(run.tally.figures)}" for run in runs if run.tally.figures]

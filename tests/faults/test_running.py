@@ -12,7 +12,7 @@ import pytest
 from tests.faults import __main__ as command
 from tests.faults import running
 from tests.faults.harness.tally import Tally
-from tests.faults.results import Results, Run, table
+from tests.faults.results import Results, Run, promises, table
 from tests.faults.running import Limits, Runner, jobs
 from tests.faults.table import ROWS, Row, chosen
 
@@ -64,6 +64,13 @@ def test_the_table_adds_up(tmp_path: Path) -> None:
     assert lines[2] == ["a", "fault a", "2", "4 kill -9 at a point", "20", "1"]
     assert lines[3] == ["b", "fault b", "0", "-", "0", "0"]
     assert lines[4] == ["all", "", "2", "4 kill -9 at a point", "20", "1"]
+
+
+def test_what_was_acknowledged_and_lost_is_counted() -> None:
+    runs = [Run("a", 1, 1.0, Tally(acknowledged=5)), Run("a", 2, 1.0, Tally(violations=["I3: gone"], acknowledged=2))]
+    assert promises([made("a", seeds=2), made("b", seeds=1)], runs) == [
+        "row a: 7 answers that something is on record, 1 of them lost"
+    ]
 
 
 def test_rows_by_number_and_by_name() -> None:

@@ -10,17 +10,21 @@ from tests.faults.harness.world import World
 
 @dataclass
 class Tally:
-    """Faults by kind, calls that tools saw, what was wrong. `figures` are measurements of the row's own."""
+    """Faults by kind, calls that tools saw, what was wrong. `figures` are measurements of the row's own.
+
+    `acknowledged` are answers that were held against the store afterwards (I3): admissions, decisions, statuses.
+    """
 
     faults: dict[str, int] = field(default_factory=dict)
     mutations: int = 0
     violations: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
+    acknowledged: int = 0
 
     @classmethod
     def of(cls, world: World, **figures: Any) -> Tally:
         """The sum of a world."""
-        return cls(dict(world.faults), world.mutations(), list(world.violations), figures)
+        return cls(dict(world.faults), world.mutations(), list(world.violations), figures, world.acknowledged())
 
     @property
     def injected(self) -> int:

@@ -58,6 +58,11 @@ class Acknowledged:
         return Acknowledged(handed, dict(self.decisions), list(self.told), self.refused)
 
     @property
+    def promises(self) -> int:
+        """How many answers said that something is on record."""
+        return sum(bool(one.run_id) for one in self.handed) + len(self.decisions) + len(self.told)
+
+    @property
     def sessions(self) -> list[str]:
         """Every session in use."""
         return sorted({one.session for one in self.handed})

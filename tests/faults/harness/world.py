@@ -216,6 +216,10 @@ class World:
         """Every call that any tool saw; `more_effects` are those of tools with a log of their own."""
         return [*self.stack.effects(), *self.more_effects()]
 
+    def acknowledged(self) -> int:
+        """Answers that said that something is on record."""
+        return sum(traffic.acks.promises for traffic in self._traffic)
+
     def _catch_up(self) -> None:
         """Waits until the reader has nothing more to read for a moment."""
         seen = -1

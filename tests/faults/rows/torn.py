@@ -64,6 +64,7 @@ def cut_at_every_byte(folder: Path, seed: int, step: int = 1) -> Tally:
             states, size = [snapshot.take(client)], aof.stat().st_size
             getattr(way, kind)()
             tally.mutations += 1
+            tally.acknowledged += 1
             states.append(snapshot.take(client))
             server.kill9()
         whole = aof.stat().st_size
