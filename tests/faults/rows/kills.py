@@ -74,7 +74,9 @@ def _fault(point: str, dice: random.Random) -> str:
 
 
 def _has_effects(world: World, pid: int) -> bool:
-    return len([effect for effect in world.stack.effects() if effect["pid"] == pid]) >= 3
+    # Asked all the time: the log is searched, not read.
+    file = world.stack.effects_file
+    return file.exists() and file.read_bytes().count(f'"pid": {pid},'.encode()) >= 3
 
 
 def kill_front_doors(folder: Path, seed: int, points: Sequence[str] = FRONT_DOOR, times: int = 4) -> Tally:
