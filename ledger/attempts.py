@@ -9,7 +9,7 @@ from ledger.handlers import HandlerOffer, HandlerStart
 from ledger.long_integers import read_json
 from ledger.states import MutationStatus
 from ledger.store.call import ScriptCall
-from ledger.store.codec import pack, raw, unpack
+from ledger.store.codec import pack, pack_values, raw, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,9 @@ class BeginPolicy:
     declared: int = 0
 
     @property
-    def packed(self) -> dict[str, int | None]:
-        """The part of the request that scripts read as `pol`."""
-        return {
-            "to": self.tool_timeout_ms,
-            "dr": self.drain_ms,
-            "le": self.lease_ms,
-            "wr": self.wrap_up_ms,
-            "ex": self.execution_ms,
-            "bc": self.budget_ceiling_ms,
-            "tb": self.tombstone_ms,
-        }
+    def rest(self) -> tuple[int | None, ...]:
+        """What every request of an owner ends its policy with: wr ex bc tb of its layout."""
+        return self.wrap_up_ms, self.execution_ms, self.budget_ceiling_ms, self.tombstone_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +124,9 @@ Work = Begun | PolicyCheck | HandlerStart | Parked | Nothing
 def read_work(packed: bytes) -> Work:
     """Reads what a script says an owner shall do next."""
     w = unpack(packed)
+    if isinstance(w, list):
+        return _begun(*w)
     match w["k"]:
-        case "call":
-            return Begun(
-                sid=w["sid"],
-                run_id=w["run"],
-                index=w["i"],
-                tool=w["tl"],
-                arguments=w["args"] or "{}",
-                attempt=w["at"],
-                step=w["st"],
-                mutation=raw(w["m"]),
-                turn=w["t"] or None,
-                logical_turn_id=w["turn"] or None,
-                deadline=int(w["dl"]),
-                store_now=int(w["now"]),
-                session_id=w["s"],
-                agent=w["a"],
-                user=w["u"],
-                delivery_id=w["di"] or None,
-                traceparent=w["tp"] or None,
-            )
         case "check":
             return PolicyCheck(w["run"], w["i"], w["tl"], bool(w["pr"]), w["lv"] or None, w["args"] or "{}")
         case "handler":
@@ -161,6 +135,47 @@ def read_work(packed: bytes) -> Work:
             return Parked(w["w"])
         case why:
             return Nothing(why)
+
+
+def _begun(
+    sid: str,
+    run_id: str,
+    index: int,
+    tool: str,
+    arguments: str | None,
+    attempt: str,
+    step: int,
+    mutation: str,
+    turn: int | None,
+    logical_turn_id: str | None,
+    deadline: int,
+    store_now: int,
+    session_id: str,
+    agent: str,
+    user: str,
+    delivery_id: str | None,
+    traceparent: str | None,
+) -> Begun:
+    """A call as `work_reply` of `ledger/lua/lib/begin.lua` tells it; what it does not have is false there."""
+    return Begun(
+        sid,
+        run_id,
+        index,
+        tool,
+        arguments or "{}",
+        attempt,
+        step,
+        raw(mutation),
+        turn or None,
+        logical_turn_id or None,
+        int(deadline),
+        int(store_now),
+        session_id,
+        agent,
+        user,
+        delivery_id or None,
+        traceparent or None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,27 +208,32 @@ def begin_next(
 
     Raises when run, Refused with: lease_lost, stale_step, attempt_voided, policy_stale.
     """
-    request: dict[str, Any] = {
-        "sid": sid,
-        "tk": token,
-        "st": step,
-        "pd": policy.digest,
-        "pv": policy.declared,
-        "pol": policy.packed,
-        "yd": yield_if_others or None,
-        "hd": offer.packed if offer else None,
-        "ol": only_live or None,
-    }
+    found = None
     if reprotected is not None:
-        request["ap"] = reprotected.approval_id
-        request["pp"] = {
+        found = {
             "run": reprotected.run_id,
             "i": reprotected.index,
             "pr": reprotected.protected or None,
             "lv": reprotected.level,
             "to": reprotected.approval_ms,
         }
-    return ScriptCall.of("begin_next", shard, pack(request), decode=lambda reply: read_work(reply[1]))
+    request = (
+        sid,
+        token,
+        step,
+        policy.digest,
+        policy.declared,
+        policy.tool_timeout_ms,
+        policy.drain_ms,
+        policy.lease_ms,
+        *policy.rest,
+        yield_if_others or None,
+        offer.packed if offer else None,
+        only_live or None,
+        found,
+        reprotected.approval_id if reprotected else None,
+    )
+    return ScriptCall.of("begin_next", shard, pack_values(request), decode=lambda reply: read_work(reply[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,27 +279,32 @@ def settle_attempt(
 
     Raises when run, Refused with attempt_mismatch: the entry belongs to another attempt, or the session is gone.
     """
-    request: dict[str, Any] = {
-        "sid": begun.sid,
-        "tk": token,
-        "at": begun.attempt,
-        "r": begun.run_id,
-        "i": begun.index,
-        "v": settlement.status.code,
-        "rs": settlement.reason,
-        "res": settlement.result,
-        "cd": settlement.refusal,
-        "pd": policy.digest,
-        "pv": policy.declared,
-        "pol": policy.packed,
-        "yd": yield_if_others or None,
-        "hd": offer.packed if offer else None,
-        "ol": only_live or None,
-    }
-    if begun.protected:
-        request["t"], request["m"], request["x"] = begun.turn, begun.mutation, begun.mutation_id
-    if next_step is not None:
-        request["nx"], request["st"] = True, next_step
+    protected = begun.protected
+    request = (
+        begun.sid,
+        token,
+        begun.attempt,
+        begun.run_id,
+        begun.index,
+        begun.turn,
+        begun.mutation if protected else None,
+        begun.mutation_id if protected else None,
+        settlement.status.code,
+        settlement.reason,
+        settlement.result,
+        settlement.refusal,
+        next_step is not None or None,
+        next_step,
+        policy.digest,
+        policy.declared,
+        policy.tool_timeout_ms,
+        policy.drain_ms,
+        policy.lease_ms,
+        *policy.rest,
+        yield_if_others or None,
+        offer.packed if offer else None,
+        only_live or None,
+    )
 
     def decode(reply: list[Any]) -> Settled:
         _, how, record, revision, work, refused = reply
@@ -291,7 +316,7 @@ def settle_attempt(
             refused.decode() or None,
         )
 
-    return ScriptCall.of("settle_attempt", shard, pack(request), decode=decode)
+    return ScriptCall.of("settle_attempt", shard, pack_values(request), decode=decode)
 
 
 @dataclass(frozen=True, slots=True)

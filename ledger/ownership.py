@@ -9,7 +9,7 @@ from typing import Any
 from ledger.attempts import BeginPolicy, Work, read_work
 from ledger.handlers import HandlerOffer
 from ledger.store.call import ScriptCall
-from ledger.store.codec import pack
+from ledger.store.codec import pack, pack_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,24 @@ def claim_sessions(
 
     Raises when run, Refused with policy_stale.
     """
-    request = {
-        "no": nonce,
-        "mx": most,
-        "le": policy.lease_ms,
-        "pd": policy.digest,
-        "pv": policy.declared,
-        "pol": policy.packed,
-        "aw": awake or None,
-        "hd": offer.packed if offer else None,
-    }
+    request = (
+        nonce,
+        most,
+        policy.lease_ms,
+        policy.digest,
+        policy.declared,
+        policy.tool_timeout_ms,
+        policy.drain_ms,
+        *policy.rest,
+        awake or None,
+        offer.packed if offer else None,
+    )
 
     def decode(reply: list[Any]) -> ClaimReply:
         sessions = tuple(Claimed(row[0].decode(), row[1].decode(), read_work(row[3])) for row in reply[2])
         return ClaimReply(reply[1], sessions)
 
-    return ScriptCall.of("claim_sessions", shard, pack(request), decode=decode)
+    return ScriptCall.of("claim_sessions", shard, pack_values(request), decode=decode)
 
 
 @dataclass(frozen=True, slots=True)

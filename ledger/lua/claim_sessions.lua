@@ -1,8 +1,9 @@
 -- Claims ready sessions of one shard for one worker and begins the first call in each (C-30, C-31).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {no mx le pd pv pol aw hd}: claimer's nonce, most sessions, lease ms, policy digest, version of
---   the declared tools, begin policy, whether to promise to look again within 2 s, what handlers may be started in all
+-- ARGV[3] packed request {no mx le pd pv to dr wr ex bc tb aw hd}: claimer's nonce, most sessions, lease ms, policy
+--   digest, version of the declared tools, begin policy (see lib/begin.lua), whether to promise to look again within
+--   2 s, what handlers may be started in all
 -- Reply: {n or -1, ready left, {{sid, owner token, lease end ms, packed work}, ...}}
 --   work as begin_next answers it, or k = unreadable: a newer version wrote in this session, it is tried again when the
 --   lease ends
@@ -22,7 +23,7 @@
 --!include retire
 --!include handler
 --!include begin
-local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], read_claim_request(ARGV[3])
 
 local WITHOUT_WORK_MAX = 16
 
@@ -47,7 +48,8 @@ end
 
 -- What the session's first step is, or was when the claim is repeated; nil when its owner went on or lost it since.
 local function first_work(S, token)
-  local request = { tk = token, st = 1, pd = q.pd, pv = q.pv, pn = version, pol = q.pol, hd = q.hd }
+  local request = { tk = token, st = 1, pd = q.pd, pv = q.pv, pn = version, hd = q.hd, to = q.to, dr = q.dr, le = q.le,
+    wr = q.wr, ex = q.ex, bc = q.bc, tb = q.tb }
   if S and S.owner == token then return continue_session(S, request, now) end
   return S and gave_up(S, token, 1)
 end

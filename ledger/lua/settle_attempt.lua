@@ -1,10 +1,11 @@
 -- Settles one attempt and, when asked and still the owner, begins the session's next call in the same step (C-24).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {sid tk at r i t m x v rs res cd nx st pd pv pol yd hd ol}: sid, owner token, attempt, run, call, turn number,
---   mutation (raw, and spelled; turn and mutation absent for an unprotected call), status c|f|u|a, reason, result JSON, refusal
---   code shown to the caller, begin next, step, policy digest, version of the declared tools, begin policy, yield if others wait, handlers
---   to start, only calls of live handlers (see begin_next)
+-- ARGV[3] packed request {sid tk at r i t m x v rs res cd nx st pd pv to dr le wr ex bc tb yd hd ol}: sid, owner token,
+--   attempt, run, call, turn number, mutation (raw, and spelled; turn and mutation absent for an unprotected call),
+--   status c|f|u|a, reason, result JSON, refusal code shown to the caller, begin next, step, policy digest, version of
+--   the declared tools, begin policy (see lib/begin.lua), yield if others wait, handlers to start, only calls of live
+--   handlers (see begin_next)
 -- Reply: {n, 'settled'|'repeated'|'late'|'kept', record JSON or '', revision, packed work or '', next refusal or ''}
 --   next refusal: an error code of begin_next, FORMAT_TOO_NEW or UNREADABLE when the next record cannot be read
 --   late: the session had been reclaimed and the first-hand report won; kept: someone reconciled in between, the report
@@ -25,7 +26,7 @@
 --!include handler
 --!include begin
 --!include report
-local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
+local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], read_settle_request(ARGV[3])
 
 q.pn = guard(seq_key, store_id, seen)
 local now = store_now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -52,6 +52,12 @@ def pack_record(layout: str, record: Mapping[str, Any]) -> bytes:
     values = [record.get(name) for name in LAYOUTS[layout]]
     packed = (msgpack.packb(value, use_bin_type=False, unicode_errors="surrogateescape") for value in values)
     return FORMAT + b"".join(packed)
+
+
+def pack_values(values: Sequence[Any]) -> bytes:
+    """Packs a request that has a layout: its values in the layout's order, strings and bytes as raw strings."""
+    packed: bytes = msgpack.packb(values, use_bin_type=False)
+    return FORMAT + packed[1 if len(values) < 16 else 3 :]
 
 
 def raw(text: str) -> bytes:

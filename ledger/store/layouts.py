@@ -1,4 +1,4 @@
-"""Layouts of the stored records that every mutation touches; scripts and Python both read them from here.
+"""Layouts of the records and requests that every mutation touches; scripts and Python both read them from here.
 
 A record is the format byte, then its values one after the other in the order of its layout, nil where there is none:
 no name is stored, and a script reads it into a table that is made once, at its size. What the letters mean is told at
@@ -28,6 +28,9 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
             "call": "t m st pr lv ap ru rf ex el hd pd da",
             "approval": "st tn s sid run i tl m lv p u at ex by da cm us",
             "event": "e a i m ap o rv x",
+            "claim_request": "no mx le pd pv to dr wr ex bc tb aw hd",
+            "begin_request": "sid tk st pd pv to dr le wr ex bc tb yd hd ol pp ap",
+            "settle_request": "sid tk at r i t m x v rs res cd nx st pd pv to dr le wr ex bc tb yd hd ol",
         }.items()
     }
 )

@@ -10,6 +10,7 @@ import pytest
 from ledger.admission import admit_delivery
 from ledger.errors import StoreWentBack
 from ledger.runs import read_run
+from ledger.store.codec import FORMAT
 from ledger.store.scripts import SCRIPTS
 from tests.support import snapshot
 from tests.support.ledger import LIMITS, SEQ, SHARD, SHARDS, TENANT, Ledger, delivery, key, plan
@@ -19,9 +20,11 @@ GUARDED = sorted(SCRIPTS.keys() - {"init_shard", "accept_shard"})
 
 def call(ledger: Ledger, name: str, store_id: str | bytes, seen: int) -> str:
     """Evaluates a script with arguments that only its guard looks at; the error's text."""
-    arguments = [store_id, seen, msgpack.packb({}), "", "", "0", "0"]
+    source = SCRIPTS[name].source
+    empty = FORMAT if "_request(ARGV[3])" in source else msgpack.packb({})
+    arguments = [store_id, seen, empty, "", "", "0", "0"]
     with pytest.raises(Exception) as caught:  # noqa: PT011 - redis-py's class depends on the code in the text
-        ledger.raw.eval(SCRIPTS[name].source, 1, SEQ, *arguments)
+        ledger.raw.eval(source, 1, SEQ, *arguments)
     return str(caught.value)
 
 

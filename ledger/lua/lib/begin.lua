@@ -2,8 +2,8 @@
 -- session, ready, journal, entry, outcome, run, retire, handler.
 --
 -- `q` is the owner's request: tk owner token, st step, pd policy digest, pv version of the declared tools it was made
--- under, pn the store's, pol {to dr le wr ex bc tb} in ms (tool timeout, drain, lease, wrap-up, budget execution and its
--- ceiling, tombstone life), pp optional {run i pr lv} re-resolved protection, hd what handlers may be started (see
+-- under, pn the store's, {to dr le wr ex bc tb} the policy in ms (tool timeout, drain, lease, wrap-up, budget execution and
+-- its ceiling, tombstone life), pp optional {run i pr lv} re-resolved protection, hd what handlers may be started (see
 -- handler.lua), ol only calls of handlers that live.
 
 local MUTATIONS_MAX = 32
@@ -22,13 +22,13 @@ local function arguments_of(R, i)
   return redis.call('HGET', K.args(R.meta.sid), R.id .. ':' .. i)
 end
 
+-- The call to begin, a list: session hash, run, call, tool, arguments, attempt, step, mutation (raw), turn number and id,
+-- deadline, store time, session, agent, user, delivery id, traceparent. Other work is a map with its kind `k`.
 local function work_reply(S, R, current, arguments)
   local call = call_of(R, current.i)
   local m = R.meta
-  return { k = 'call', run = R.id, i = current.i, tl = call.t, m = call.m, at = current.at, st = current.st,
-    t = current.t or false, turn = current.t and turn_id(S, current.t) or false, pr = call.pr or false,
-    dl = current.dl, now = R.now, s = m.s, a = m.a, u = m.u, di = m.di or false, tp = m.tp or false,
-    args = arguments, g = m.g, sid = S.sid, el = call.el and call.hd or false }
+  return { S.sid, R.id, current.i, call.t, arguments, current.at, current.st, call.m, current.t or false,
+    current.t and turn_id(S, current.t) or false, current.dl, R.now, m.s, m.a, m.u, m.di or false, m.tp or false }
 end
 
 -- A handler's run is not known to make an eligible call before it does, so a budget's own ceiling holds from then (C-50).
@@ -40,15 +40,15 @@ end
 
 -- Without a budget: tool timeout, what is left of the session clock, the ceiling (C-51). With one, for a call a
 -- person approved: a fresh allowance inside the ceiling less wrap-up and drain (C-52).
-local function call_deadline(R, call, pol)
+local function call_deadline(R, call, q)
   local allowance = call.hd and call.el
-  if allowance == true then allowance = pol.ex end
+  if allowance == true then allowance = q.ex end
   if allowance then
     -- A handler waits for the answer, so its allowance runs from then; a plan's from now.
     local from = is_handler(R) and call.da or R.now
-    return math.min(from + allowance, budget_ceiling(R, call, pol.bc) - pol.wr - pol.dr)
+    return math.min(from + allowance, budget_ceiling(R, call, q.bc) - q.wr - q.dr)
   end
-  return math.min(R.now + pol.to, R.now + clock_left(R), R.meta.ce)
+  return math.min(R.now + q.to, R.now + clock_left(R), R.meta.ce)
 end
 
 local function refuse_call(R, i, code)
@@ -77,7 +77,7 @@ local function recorded(S, R, call)
 end
 
 -- The turn is made here, lazily, and only for a run admitted without one whose delivery still has none (C-62, C-63).
-local function turn_for(S, R, pol)
+local function turn_for(S, R, q)
   local s, m = R.state, R.meta
   if S.meta.g ~= m.g then return nil, 'logical_turn_unavailable' end
   if s.t then
@@ -87,7 +87,7 @@ local function turn_for(S, R, pol)
   end
   local delivery = get_record(S, 'd' .. m.d, read_delivery)
   if m.ta or not delivery or delivery.t then return nil, 'logical_turn_unavailable' end
-  if not make_room(S, R.now, pol.tb) then return nil, 'turn_limit' end
+  if not make_room(S, R.now, q.tb) then return nil, 'turn_limit' end
   S.meta.tc = S.meta.tc + 1
   s.t, delivery.t = S.meta.tc, S.meta.tc
   table.insert(S.meta.ts, s.t)
@@ -120,7 +120,7 @@ end
 -- Begins call `i` of the run, or ends it with a refusal and answers nil. Nothing is written before the last refusal.
 local function begin_call(S, R, i, q, step)
   local call = call_of(R, i)
-  local deadline = call_deadline(R, call, q.pol)
+  local deadline = call_deadline(R, call, q)
   if R.now >= R.meta.ce or deadline <= R.now then
     journal_add(R, { e = 'tool_result', i = i, m = call.m, x = 'deadline' })
     end_call(R, i, 'n')
@@ -140,7 +140,7 @@ local function begin_call(S, R, i, q, step)
   end
   local approval = fresh_approval(call)
   if approval == nil then return refuse_call(R, i, 'approval_not_fresh') end
-  local turn, unavailable = turn_for(S, R, q.pol)
+  local turn, unavailable = turn_for(S, R, q)
   if not turn then return refuse_call(R, i, unavailable) end
   if is_handler(R) then keep_session(S, R) end
   if approval then
@@ -151,7 +151,7 @@ local function begin_call(S, R, i, q, step)
   local entry = known or { tl = call.t, o = #turn.ms + 1 }
   if not known then table.insert(turn.ms, call.m) end
   entry.pa = entry.vo ~= entry.at and entry.at or nil
-  entry.s, entry.at, entry.na, entry.ri = 's', attempt, deadline + q.pol.dr + q.pol.le, R.id .. ':' .. i
+  entry.s, entry.at, entry.na, entry.ri = 's', attempt, deadline + q.dr + q.le, R.id .. ':' .. i
   -- What an earlier attempt left says nothing about this one.
   entry.pc, entry.pl = entry.rc, nil
   entry.r, entry.rc, entry.ls, entry.vo, entry.fh, entry.rb = nil, nil, nil, nil, nil, nil
