@@ -9,6 +9,8 @@ from ledger.records import Approval, Event, Run, Turn
 from ledger.states import CALL_BY_CODE, CallStatus
 from ledger.timefmt import optional, rfc3339
 
+BY_RULE = "rule:"
+
 
 def run_object(run: Run, *, shown_as: str | None = None) -> dict[str, Any]:
     """A run as every reply shows it. `shown_as` replaces `status`; the stored one is then `run_status`."""
@@ -51,7 +53,7 @@ def event_object(run_id: str, event: Event) -> dict[str, Any]:
 def _happened(kind: str, word: str) -> dict[str, str]:
     match kind:
         case "approval_decided":
-            return {"decision": word}
+            return _decided(word)
         case "run_completed":
             return {"status": word}
         case "run_failed":
@@ -67,6 +69,13 @@ def _happened(kind: str, word: str) -> dict[str, str]:
             return {"status": CallStatus.REFUSED.value, "code": word}
         case _:
             return {"code": word}
+
+
+def _decided(word: str) -> dict[str, str]:
+    """A decision, or the name of the rule that answered in place of a person (C-43)."""
+    if word.startswith(BY_RULE):
+        return {"decision": "approved", "rule": word.removeprefix(BY_RULE)}
+    return {"decision": word}
 
 
 def approval_object(approval: Approval) -> dict[str, Any]:

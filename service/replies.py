@@ -89,6 +89,7 @@ class JournalEvent(Reply):
     outcome: MutationOutcome | None = None
     mutation_revision: int | None = None
     decision: str | None = None
+    rule: str | None = Field(None, description="which rule answered in place of a person")
     status: str | None = None
     code: str | None = None
 

@@ -99,6 +99,7 @@ class Event(TypedDict):
     outcome: NotRequired[Record]
     mutation_revision: NotRequired[int]
     decision: NotRequired[str]
+    rule: NotRequired[str]
     status: NotRequired[str]
     code: NotRequired[str]
 

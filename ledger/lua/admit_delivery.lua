@@ -164,6 +164,8 @@ for i = 0, R.meta.co - 1 do
     journal_add(R, { e = 'approval_requested', i = i, m = call.m, ap = call.ap })
   elseif call.ap then
     call.ap, call.ex = nil, nil
+  elseif call.ru and call.st == 'q' then
+    answered_by_rule(R, i, call)
   end
 end
 

@@ -81,6 +81,7 @@ local function add_call()
   if code then
     refuse_call(R, i, code)
   else
+    if q.ru then answered_by_rule(R, i, call) end
     redis.call('HSET', K.args(S.sid), R.id .. ':' .. i, q.a)
     if ask then ask_person(S, R, i, q.ap, math.min(now + q.to, budget_ceiling(R, call, q.bc))) end
   end

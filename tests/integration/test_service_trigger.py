@@ -68,9 +68,15 @@ def test_policy_decides_protection(bench: Bench, tool: str, canonical: str, prot
 def test_a_rule_answers_in_place_of_a_person(make_bench: Callable[..., Bench]) -> None:
     rule = {"name": "small", "tool": ASK, "when": {"/amount": {"le": 50}}}
     bench = make_bench(policy={"auto_approve": [rule]})
-    small, large = bench.trigger((ASK, {"amount": 50}), (ASK, {"amount": 51}))["calls"]
+    run = bench.trigger((ASK, {"amount": 50}), (ASK, {"amount": 51}))
+    small, large = run["calls"]
     assert (small["status"], small["approval_id"], small["protected"]) == ("queued", None, True)
     assert large["status"] == "waiting_for_approval"
+    # On record by the rule's name, and as nobody's decision.
+    events = bench.get(f"/api/runs/{run['run_id']}/events").get_json()["events"]
+    (answered,) = [event for event in events if event["type"] == "approval_decided"]
+    assert (answered["index"], answered["decision"], answered["rule"]) == (0, "approved", "small")
+    assert "approval_id" not in answered
 
 
 @pytest.mark.proves("C-06")

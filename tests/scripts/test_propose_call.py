@@ -40,6 +40,17 @@ def test_a_decision_lets_the_owner_begin_it_and_the_report_tells_of_it(ledger: L
     assert told.logical_turn_id == work.logical_turn_id
 
 
+@pytest.mark.proves("C-43")
+def test_a_rule_s_answer_is_on_record_by_its_name(ledger: Ledger) -> None:
+    run = handlers.admit(ledger)
+    owned = handlers.start(ledger)
+    for _ in range(2):
+        told = owned.propose(0, level="approve", rule="small")
+        assert (told.status, told.approval_id) == ("queued", None)
+    words = [event.word for event in ledger.journal(run) if event.type == "approval_decided"]
+    assert words == ["rule:small"]
+
+
 @pytest.mark.proves("C-60", "C-11")
 @pytest.mark.parametrize(
     ("status", "code"),

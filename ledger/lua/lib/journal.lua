@@ -9,6 +9,11 @@ local function journal_add(R, event)
   R.events[#R.events + 1] = event
 end
 
+-- A rule's answer is recorded as such: by its name, and as no person's (C-43).
+local function answered_by_rule(R, i, call)
+  journal_add(R, { e = 'approval_decided', i = i, m = call.m, x = 'rule:' .. call.ru })
+end
+
 -- What of the events has room behind the first `length`, packed. At its bound a journal says `truncated` once (the run's
 -- field `tr`), then keeps only what ends something.
 local function with_room(R, length)
