@@ -257,9 +257,10 @@ def alive(process: subprocess.Popen[bytes]) -> bool:
 
 
 def stopped(pid: int) -> bool:
-    """Whether a process is frozen by SIGSTOP."""
+    """Whether every thread of a process is frozen by SIGSTOP: the signal only begins it."""
     try:
-        return " (" in (stat := Path(f"/proc/{pid}/stat").read_text()) and stat.rpartition(")")[2].split()[0] == "T"
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
     except FileNotFoundError:
         return False
 
