@@ -17,11 +17,12 @@ from ledger.supervise.child import command_line
 from tests.faults.harness.tally import Tally
 from tests.faults.results import ROOT, Results, Run
 from tests.faults.table import Row
-from tests.support.wait import wait_until
+from tests.support.wait import PATIENCE_VARIABLE, wait_until
 
 Job = tuple[Row, int]
 COMMAND = [sys.executable, "-m", "tests.faults", "one"]
-LEAST_BOUND = 180.0
+LEAST_BOUND = 300.0
+PATIENCE = 3.0
 
 
 @dataclass
@@ -42,7 +43,7 @@ class _Child:
     @property
     def bound(self) -> float:
         """A run that takes so long hangs."""
-        return LEAST_BOUND + 6 * self.job[0].seconds
+        return LEAST_BOUND + 8 * self.job[0].seconds
 
 
 def jobs(rows: Sequence[Row], results: Results) -> list[Job]:
@@ -93,7 +94,8 @@ class Runner:
         with (folder / "run.log").open("wb") as log:
             # Bound to this process, as its stacks are bound to it: nothing is left when somebody stops the whole.
             command = command_line(command)
-            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            env = {**os.environ, PATIENCE_VARIABLE: str(PATIENCE)}
+            process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
         self._children.append(_Child(job, folder, process))
 
     def _end(self, child: _Child, total: int) -> None:

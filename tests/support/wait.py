@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
 STEP_SECONDS = 0.005
+PATIENCE_VARIABLE = "MUTATION_LEDGER_TESTS_PATIENCE"
+PATIENCE = float(os.environ.get(PATIENCE_VARIABLE, "1"))
+"""How many times longer waits may take: where several stacks share a few cores, they only bound what hangs."""
 
 
 def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
@@ -17,6 +21,7 @@ def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
 
     Fails with `what` in the message. Exceptions of the predicate end the wait.
     """
+    timeout *= PATIENCE
     end = time.monotonic() + timeout
     while True:
         value = predicate()
@@ -29,6 +34,7 @@ def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
 
 async def wait_until_async(predicate: Callable[[], T | Awaitable[T]], timeout: float, what: str) -> T:
     """`wait_until` for a running loop; the predicate may be a function or a coroutine function."""
+    timeout *= PATIENCE
     end = time.monotonic() + timeout
     while True:
         found = predicate()

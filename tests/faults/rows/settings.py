@@ -14,7 +14,7 @@ from redis.exceptions import OutOfMemoryError
 from ledger.store.connections import RECHECK_SECONDS
 from tests.faults.harness.tally import Tally
 from tests.faults.harness.traffic import Traffic
-from tests.faults.harness.world import World
+from tests.faults.harness.world import LAG, World
 from tests.support.stack import AGENT
 from tests.support.wait import wait_until
 
@@ -48,7 +48,7 @@ def change_settings(folder: Path, seed: int, promises: Mapping[str, tuple[str, s
             noticed[name] = round(time.monotonic() - began, 1)
             # The workers look by themselves, at most 10 s after the last time.
             with world.doubt(grace=RECHECK_SECONDS + 1 - noticed[name]):
-                until = time.monotonic() + RECHECK_SECONDS + 2 - noticed[name]
+                until = time.monotonic() + RECHECK_SECONDS + 2 + LAG - noticed[name]
                 wait_until(lambda until=until: time.monotonic() >= until, RECHECK_SECONDS + 5, "a time in doubt")  # type: ignore[misc]  # bound
             client.config_set(name, good)
             _work(world, 3)
@@ -102,7 +102,7 @@ def full_memory(folder: Path, seed: int, rounds: int = 2) -> Tally:
             world.count("maxmemory reached")
             with world.doubt(grace=1.0):
                 wait_until(lambda: _door_refuses(world), 10, "the front door to refuse")
-                until = time.monotonic() + 2.5
+                until = time.monotonic() + 2.5 + LAG
                 wait_until(lambda until=until: time.monotonic() >= until, 5, "a time in doubt")  # type: ignore[misc]  # bound
             client.config_set("maxmemory", "64mb")
             client.delete("filler")

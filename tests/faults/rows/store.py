@@ -13,7 +13,7 @@ from ledger.config import RedisConfig
 from ledger.errors import StoreUnsafe
 from ledger.store import StoreSettings, SyncStore
 from tests.faults.harness.tally import Tally
-from tests.faults.harness.world import World
+from tests.faults.harness.world import LAG, World
 from tests.support.disk import UNBOUNDED
 from tests.support.valkey import free_port
 from tests.support.wait import wait_until
@@ -181,7 +181,7 @@ def _ends_and_returns(world: World, repair: Callable[[], None]) -> float:
     wait_until(lambda: not world.valkey.running, 15, "the server to end")
     with world.doubt(grace=GRACE):
         wait_until(lambda: _refuses(world), 10, "the front door to refuse")
-        time.sleep(GRACE + 0.5)
+        time.sleep(GRACE + LAG + 0.5)
     repair()
     world.valkey.start()
     return _recovered(world)
