@@ -70,6 +70,13 @@ def test_a_server_that_dies_of_the_newest_handshake_is_asked_the_older_one(tmp_p
     assert len(fake.events("start")) == 2
 
 
+def test_a_new_server_that_was_killed_during_the_handshake_is_asked_again(tmp_path: Path) -> None:
+    """Nothing says that it is an older one: what it speaks must not be given up for good."""
+    fake = FakeServer(tmp_path, revision="modern", die_once=str(tmp_path / "died"))
+    assert call_one(fake.stdio(), "ok").verdict is COMPLETED
+    assert len(fake.events("start")) == 3
+
+
 @pytest.mark.proves("C-56")
 @pytest.mark.parametrize("tool", ["exit", "closes_output", "invalid_utf8", "huge_read"])
 def test_after_a_lost_connection_the_next_call_gets_a_fresh_server(tmp_path: Path, tool: str) -> None:

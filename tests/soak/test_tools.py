@@ -168,17 +168,21 @@ class Soak:
         return vitals(self.worker.pid, inside)
 
     def statuses(self) -> dict[str, str]:
-        """Every published outcome of the calls, by session and mutation."""
+        """The published status of each call's mutation."""
+        return {mutation: record["status"] for mutation, record in self.records().items()}
+
+    def records(self) -> dict[str, dict[str, object]]:
+        """Every published outcome of the calls, by mutation."""
         sessions = {made.session for made in self.made}
         return {
-            record["mutation_id"]: record["status"]
+            record["mutation_id"]: record
             for session in sessions
             for record in self.engine.sessions.mutation_outcomes(session)
         }
 
     def wrong(self) -> Iterator[str]:
         """What does not fit the servers' own logs of what they did."""
-        statuses, effects = self.statuses(), self.fleet.effects()
+        records, statuses, effects = self.records(), self.statuses(), self.fleet.effects()
         for made in self.made:
             status, seen = statuses.get(made.mutation_id, NOTHING), effects.get(made.mutation_id, 0)
             member = self.fleet.members[made.server]
@@ -186,7 +190,8 @@ class Soak:
             if not member.rough and status == "outcome_unknown":
                 happened = {1}
             if status not in member.may_become(made.tool) or seen not in happened:
-                yield f"{made.server}.{made.tool}: {status} with {seen} effects{' (cancelled)' * made.cancelled}"
+                reason = records.get(made.mutation_id, {}).get("reason")
+                yield f"{made.server}.{made.tool}: {status} ({reason}) with {seen} effects{' cancelled' * made.cancelled}"
 
     def table(self) -> str:
         """Calls by server and status."""

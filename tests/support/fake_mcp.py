@@ -9,6 +9,7 @@ fsynced before the answer, so a test counts what really happened. Settings are o
     ignore_term    ignore SIGTERM
     no_list        never answer tools/list
     die_on_probe   exit when the first request is not initialize
+    die_once       exit at the first probe ever, which this file remembers
     http           serve Streamable HTTP on 127.0.0.1; prints the port
     child          start a child that ignores everything and inherits the pipes
     gate           answer nothing before this file exists
@@ -230,6 +231,14 @@ def on_cancel(message: Message, calls: dict[Any, Message]) -> None:
         emit(response(request, "ok"))
 
 
+def dies_of_probe() -> bool:
+    once = SETTINGS.get("die_once")
+    if once is None or os.path.exists(once):
+        return bool(SETTINGS.get("die_on_probe"))
+    os.close(os.open(once, os.O_CREAT))
+    return True
+
+
 def serve_stdio() -> None:
     calls: dict[Any, Message] = {}
     for raw in sys.stdin.buffer:
@@ -247,7 +256,7 @@ def serve_stdio() -> None:
             tool = effect(message, text)
             STDIO_TOOLS.get(tool, answer)(message)
         elif "id" in message and "method" in message:
-            if SETTINGS.get("die_on_probe") and message["method"] == "server/discover":
+            if message["method"] == "server/discover" and dies_of_probe():
                 os._exit(1)
             reply = answer_setup(message)
             if reply is not None:

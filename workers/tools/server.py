@@ -127,7 +127,8 @@ class McpServer:
             try:
                 await connection.ready()
             except ServerUnavailable as error:
-                self._probe = self._probe and not connection.probed_in_vain
+                # One that went away over the probe may be older, or may just have been killed: both ways are tried.
+                self._probe = not connection.probed_in_vain
                 delay = next(delays, None)
                 if delay is None or time.monotonic() > give_up:
                     log.warning("mcp_server_unavailable", server=self.name, detail=str(error))
