@@ -169,7 +169,7 @@ class Soak:
 
     def statuses(self) -> dict[str, str]:
         """The published status of each call's mutation."""
-        return {mutation: record["status"] for mutation, record in self.records().items()}
+        return {mutation: str(record["status"]) for mutation, record in self.records().items()}
 
     def records(self) -> dict[str, dict[str, object]]:
         """Every published outcome of the calls, by mutation."""
@@ -191,7 +191,8 @@ class Soak:
                 happened = {1}
             if status not in member.may_become(made.tool) or seen not in happened:
                 reason = records.get(made.mutation_id, {}).get("reason")
-                yield f"{made.server}.{made.tool}: {status} ({reason}) with {seen} effects{' cancelled' * made.cancelled}"
+                cancelled = " cancelled" * made.cancelled
+                yield f"{made.server}.{made.tool}: {status} ({reason}) with {seen} effects{cancelled}"
 
     def table(self) -> str:
         """Calls by server and status."""
@@ -226,10 +227,14 @@ def test_whatever_servers_do_nothing_leaks_and_every_status_is_right(soak: Soak)
     asyncio.run(soak.run(CALLS - warm_up))
     after = soak.rest()
     print(f"after {CALLS} calls: {after}\n{soak.table()}\n{soak.disturbed} servers killed, seed {SEED}")
+    wrong = list(soak.wrong())
+    print("\n".join(wrong) or "every status is right")
     assert len(soak.made) == CALLS
-    assert list(soak.wrong()) == [], f"seed {SEED}"
+    assert wrong == [], f"seed {SEED}"
     more = {name: count - before.by_name.get(name, 0) for name, count in after.by_name.items()}
-    assert after.tasks <= before.tasks, f"seed {SEED}: { ({name: n for name, n in more.items() if n > 0}) }"
+    more = {name: count for name, count in more.items() if count}
+    print(f"tasks more or fewer: {more}")
+    assert after.tasks <= before.tasks, f"seed {SEED}: {more}"
     assert after.fds <= before.fds, f"seed {SEED}"
     assert after.children <= before.children, f"seed {SEED}"
     assert after.threads <= before.threads + 2, f"seed {SEED}"
