@@ -53,14 +53,18 @@ def test_reconciliation_waits_until_the_attempt_must_be_over(stack: tuple[Stack,
 
     # A look-up that finds nothing says nothing yet, whoever asks, before the new owner's sweep and after it.
     answers: list[str] = []
+    with pytest.raises(Refused):
+        engine.reconcile_mutation(told, mutation_identity(SLOW, ARGUMENTS), completed=False)
+    assert [one["status"] for one in engine.sessions.mutation_outcomes("c05")] == ["outcome_unknown"]
     wait_until(lambda: _reconciled(engine, told, answers), 20, "the reconciliation to be accepted")
     assert set(answers[:-1]) == {"attempt_may_be_running"}
     assert answers[-1] == "not_executed"
     # The call's four seconds, the drain of one and the lease of one had passed by then.
     assert time.time() - sent_at >= 5.5
-    # One call at most, and the server went with its worker: nothing happens any more behind the record's back.
+    # One call and one effect, which landed after the first look; nothing happens any more behind the record's back.
     assert len(fake.events("received", method="tools/call")) == 1
-    assert fake.effects() <= 1
+    assert fake.effects() == 1
+    assert fake.events("effect")[0]["at"] - sent_at >= 3.0
     gone(servers, 10)
 
 

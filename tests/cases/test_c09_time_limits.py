@@ -29,6 +29,20 @@ def test_a_deadline_holds_while_other_code_keeps_the_loop_busy(cases: CaseStack)
     assert cases.api.run(run["run_id"]) == ended
 
 
+@pytest.mark.proves("C-51", "C-54")
+def test_code_that_swallows_every_exception_outlives_no_deadline(cases: CaseStack) -> None:
+    """(c) the tool catches whatever ends it, and reports a success later"""
+    deaf = [("case_deaf", {"case": "c09-deaf", "gate": "c09-deaf"})]
+    run = cases.api.trigger("c09-deaf", "d1", deaf, deadline_seconds=3.0).body
+    ended = cases.api.ended(run["run_id"])
+    call = ended["calls"][0]
+    assert (call["status"], call["outcome"]["reason"]) == ("outcome_unknown", "execution_timeout")
+    cases.open_gate("c09-deaf")
+    wait_until(lambda: cases.effects(word="late success"), 10, "the tool to end all the same")
+    assert cases.api.run(run["run_id"]) == ended
+    assert cases.api.outcomes("c09-deaf") == [call["outcome"]]
+
+
 @pytest.mark.proves("C-31")
 @pytest.mark.parametrize("fault", ["wake.heard:1:sleep=2500", "wake.heard:1:sleep=2500,settle.asked:1:sleep=1000"])
 def test_the_queue_s_alarm_meets_no_tool(valkey: ValkeyProcess, tmp_path: Path, fault: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -43,6 +44,42 @@ def test_without_a_reply_in_the_drain_it_is_unknown_never_just_cancelled(servers
     run = servers.api.ended(run_id, timeout=5.0)
     assert (run["status"], run["calls"][0]["status"]) == ("cancelled", "outcome_unknown")
     assert run["calls"][0]["outcome"]["status"] == "outcome_unknown"
+    # Terminal states never change: not by the reply that comes now, nor by another cancel (e).
+    late = time.monotonic() + 2.5
+    wait_until(lambda: time.monotonic() > late, 5, "the reply to have come")
+    again = _cancel(servers, run_id)
+    assert (again.status, again.body["status"]) == (200, "cancelled")
+    assert servers.api.run(run_id) == run
+    assert servers.sent("plain", "c32-late") == 1
+
+
+@pytest.mark.proves("C-55")
+def test_before_dispatch_it_is_cancelled_and_never_sent(servers: CaseServers) -> None:
+    """(c) approved and queued behind another run of its session; (e) twice, the same answer"""
+    held = servers.api.trigger("c32-c", "d0", [("case_held", {"gate": "c32-c"})]).body["run_id"]
+    wait_until(servers.stack.effects, 20, "the run before it to be in flight")
+    run_id = servers.api.trigger("c32-c", "d1", [(LATE, {"case": "c32-c", "seconds": 0.0})]).body["run_id"]
+    for _ in range(2):
+        reply = _cancel(servers, run_id)
+        assert (reply.status, reply.body["status"]) == (200, "cancelled")
+    servers.stack.effects_file.with_name("gate-c32-c").touch()
+    assert servers.api.ended(held)["status"] == "completed"
+    run = servers.api.run(run_id)
+    assert (run["status"], run["calls"][0]["status"], run["calls"][0]["outcome"]) == ("cancelled", "cancelled", None)
+    assert servers.sent("plain", "c32-c") == 0
+
+
+@pytest.mark.proves("C-40", "C-55")
+def test_while_a_person_is_asked_it_is_cancelled_and_cannot_be_approved_any_more(servers: CaseServers) -> None:
+    """(d)"""
+    run = servers.api.trigger("c32-d", "d1", [("case_ask", {"case": "c32-d"})]).body
+    approval = run["calls"][0]["approval_id"]
+    assert _cancel(servers, run["run_id"]).body["status"] == "cancelled"
+    decided = servers.api.approve(approval)
+    assert (decided.status, decided.body["code"]) == (409, "approval_cancelled")
+    ended = servers.api.ended(run["run_id"])
+    assert (ended["status"], ended["calls"][0]["status"]) == ("cancelled", "cancelled")
+    assert [effect for effect in servers.stack.effects() if effect["arguments"].get("case") == "c32-d"] == []
 
 
 @pytest.mark.proves("C-55")

@@ -50,8 +50,11 @@ def resumed(turns: Turns, run: Run) -> float:
     return time.monotonic() - begin
 
 
-def speed(valkey: ValkeyProcess, name: str) -> float:
-    """Mutations a second of sessions that have nothing to do with the parked ones; the best of a few rounds."""
+def speed(valkey: ValkeyProcess, worker: int, name: str) -> tuple[float, float]:
+    """Mutations a second of sessions that have nothing to do with the parked ones, and CPU ms of the worker for each.
+
+    The best of a few rounds: other programs of the machine take part in every one.
+    """
     client: Any = valkey.client()
 
     def outcomes() -> int:
@@ -60,21 +63,22 @@ def speed(valkey: ValkeyProcess, name: str) -> float:
     def settled(count: int) -> bool:
         return outcomes() == count
 
-    rates = []
+    rates, costs = [], []
     with Direct(valkey.url) as direct:
         for n in range(ROUNDS):
             before = outcomes()
             # The first one wakes the worker, which is then awake for the rest.
             direct.admit(f"{name}-{n}", "d0", [("pay", {"id": f"{name}-{n}"})])
             wait_until(partial(settled, before + 1), 20, "the worker to be awake")
-            begin = time.monotonic()
+            begin, busy = time.monotonic(), cpu_seconds(worker)
             for session in range(OTHERS):
                 calls = [("pay", {"id": f"{name}-{n}-{session}-{one}"}) for one in range(CALLS)]
                 direct.admit(f"{name}-{n}-{session}", "d1", calls)
             wait_until(partial(settled, before + 1 + OTHERS * CALLS), 60, "all of them to be done")
             rates.append(OTHERS * CALLS / (time.monotonic() - begin))
+            costs.append((cpu_seconds(worker) - busy) * 1000 / (OTHERS * CALLS))
     client.close()
-    return max(rates)
+    return max(rates), min(costs)
 
 
 @pytest.mark.proves("C-31")
@@ -88,7 +92,7 @@ def test_parked_handlers_cost_memory_only_and_one_goes_on_at_once(tmp_path: Path
         warm = [turns.deliver("d1", call("approved_pay", id=f"w{n}"), session=f"w{n}") for n in range(10)]
         for run in warm:
             turns.asked(run)
-        alone = speed(valkey, "alone")
+        alone, alone_ms = speed(valkey, worker.pid, "alone")
         before, stored = resident_kib(worker.pid), client.info("memory")["used_memory"]
         runs = [turns.deliver("d1", call("approved_pay", id=f"p{n}"), session=f"p{n}") for n in range(PARKED)]
         left = set(runs)
@@ -103,18 +107,21 @@ def test_parked_handlers_cost_memory_only_and_one_goes_on_at_once(tmp_path: Path
         busy, since = cpu_seconds(worker.pid), time.monotonic()
         wait_until(lambda: time.monotonic() > since + QUIET_SECONDS, QUIET_SECONDS + 5, "a quiet while")
         load = (cpu_seconds(worker.pid) - busy) / QUIET_SECONDS
-        beside = speed(valkey, "beside")
+        beside, beside_ms = speed(valkey, worker.pid, "beside")
         times = [resumed(turns, run) for run in runs[:RESUMED]]
         print(
             f"\n{PARKED} parked: {each:.1f} KiB a turn in the worker, {each_stored:.1f} KiB in the store, "
             f"{load:.1%} of a core while they wait, one goes on in {statistics.median(times) * 1000:.1f} ms "
-            f"(worst {max(times) * 1000:.1f} ms); other sessions: {beside:.0f} mutations a second, {alone:.0f} without"
+            f"(worst {max(times) * 1000:.1f} ms); other sessions: {beside:.0f} mutations a second "
+            f"at {beside_ms:.2f} ms of CPU, {alone:.0f} at {alone_ms:.2f} ms without"
         )
         assert each < 48
         assert each_stored < 8
         assert load < 0.5
         assert statistics.median(times) < 1.0
-        assert beside > alone / 2
+        # Speed swings with the machine's other work; what a mutation costs the worker does not.
+        assert beside > alone / 5
+        assert beside_ms < 2 * alone_ms + load * 1000 / beside
         parked = [name for name in turns.effects() if name.startswith("p")]
         assert sorted(parked) == sorted(f"p{n}" for n in range(RESUMED))
     finally:

@@ -7,6 +7,7 @@ Every effect is one line of JSON in the file named by EFFECTS_FILE, fsynced befo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -72,6 +73,17 @@ async def case_held(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
     return {"echo": arguments}
 
 
+async def case_deaf(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The effect at once; goes on to a success at its gate, whatever is thrown at it."""
+    _effect("case_deaf", arguments, context)
+    gate = Path(os.environ["EFFECTS_FILE"]).with_name(f"gate-{arguments['gate']}")
+    while not gate.exists():
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(_STEP_SECONDS)
+    _effect("case_deaf", {"word": "late success"}, context)
+    return {"paid": True}
+
+
 async def case_busy(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
     """Holds the loop in slices of 200 ms, as bad host code does, for `seconds`."""
     ends = time.monotonic() + arguments["seconds"]
@@ -119,10 +131,10 @@ def level_by_amount(tool: str, arguments: Mapping[str, Any]) -> str | None:
 
 def bind(engine: Any) -> None:
     """Registers the tools: three declared as mutations, one that asks a person, one that may, one unprotected."""
-    for handler in (case_pay, case_held, case_odd, case_busy, case_look):
+    for handler in (case_pay, case_held, case_deaf, case_odd, case_busy, case_look):
         engine.register_native_tool(handler.__name__, handler)
     engine.register_native_tool(ASK, case_ask, human="approve")
     engine.register_native_tool(BY_AMOUNT, case_by_amount, human="dynamic")
     engine.resolve_human(level_by_amount)
     engine.register_turn_handler(case_model.__name__, case_model)
-    engine.register_mutation_tools((PAY, HELD, ODD))
+    engine.register_mutation_tools((PAY, HELD, ODD, "case_deaf"))
