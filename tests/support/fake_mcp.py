@@ -13,6 +13,7 @@ fsynced before the answer, so a test counts what really happened. Settings are o
     http           serve Streamable HTTP on 127.0.0.1; prints the port
     child          start a child that ignores everything and inherits the pipes
     gate           answer nothing before this file exists
+    flood          how many notifications `flood` sends
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def noise(request: Message) -> None:
 def flood(request: Message) -> None:
     message = {"level": "info", "data": "x" * 100}
     line = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": message}).encode()
-    for _ in range(FLOOD):
+    for _ in range(SETTINGS.get("flood", FLOOD)):
         emit(line)
     emit(response(request, "ok"))
 
