@@ -32,9 +32,15 @@ def frozen(replica: ValkeyProcess) -> Iterator[None]:
     """The replica confirms nothing inside the block."""
     os.kill(replica.pid, signal.SIGSTOP)
     try:
+        wait_until(lambda: _stopped(replica.pid), 10, "every thread of the replica to be frozen")
         yield
     finally:
         os.kill(replica.pid, signal.SIGCONT)
+
+
+def _stopped(pid: int) -> bool:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
 
 
 def _confirms(master: Any) -> bool:
