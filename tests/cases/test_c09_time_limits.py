@@ -16,7 +16,7 @@ from tests.support.wait import wait_until
 @pytest.mark.proves("C-51", "C-54")
 def test_a_deadline_holds_while_other_code_keeps_the_loop_busy(cases: CaseStack) -> None:
     """(b) host code blocks the loop in slices of 200 ms"""
-    busy = cases.api.trigger("c09-busy", "d1", [("case_busy", {"seconds": 9.0})]).body
+    busy = cases.api.trigger("c09-busy", "d1", [("case_busy", {"gate": "c09-busy"})]).body
     held = [("case_held", {"case": "c09", "gate": "c09"})]
     run = cases.api.trigger("c09", "d1", held, deadline_seconds=4.0).body
     ended = cases.api.ended(run["run_id"])
@@ -24,6 +24,7 @@ def test_a_deadline_holds_while_other_code_keeps_the_loop_busy(cases: CaseStack)
     call = ended["calls"][0]
     assert (call["status"], call["outcome"]["reason"]) == ("outcome_unknown", "execution_timeout")
     cases.open_gate("c09")
+    cases.open_gate("c09-busy")
     assert cases.api.ended(busy["run_id"])["status"] == "completed"
     # What came after the deadline is not told as a success.
     assert cases.api.run(run["run_id"]) == ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from ledger.faultpoints import VARIABLE
 from ledger.identity import session_hash
 from ledger.plugins import load_plugins
 from tests.support.checker import check, read_ledger
-from tests.support.direct import Direct
+from tests.support.direct import Direct, shard_of
 from tests.support.proxy import TcpProxy
 from tests.support.scripted import marker
 from tests.support.stack import Stack, native_section, quick_section
@@ -107,3 +108,32 @@ def test_a_stop_while_the_store_does_not_answer(valkey: ValkeyProcess, tmp_path:
         with proxy.black_hole():
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(60) == 0
+
+
+@pytest.mark.acceptance
+@pytest.mark.proves("C-30")
+def test_workers_with_other_leases_leave_each_other_s_alone(valkey: ValkeyProcess, tmp_path: Path) -> None:
+    """The sweep of a worker with short leases shortens no long one."""
+    lease = "MUTATION_LEDGER__TIMING__LEASE_SECONDS"
+    config = native_section() + quick_section(lease=2.0, stop_drain_seconds=0.5)
+    with Stack(tmp_path / "stack", valkey.url, config, env={lease: "60"}) as stack:
+        stack.add_worker()
+        with Direct(valkey.url) as direct:
+            direct.admit("session", "d1", [("pay_slowly", {"id": 1, "after": 100.0})])
+        wait_until(stack.effects, 20, "the call to begin")
+        stack.env[lease] = "1"
+        stack.add_worker()
+        client: Any = valkey.client()
+        shard, sid = f"ml:{{{shard_of('session'):02x}}}:", session_hash("acme", "session")
+        seconds, _ = client.time()
+        swept: set[bytes] = set()
+        # The two workers sweep in turns, whoever comes first.
+        wait_until(lambda: len(swept | _noted(swept, client.get(f"{shard}swept"))) > 8, 40, "sweeps of both")
+        assert client.zscore(f"{shard}owned", sid) > (seconds + 30) * 1000
+        client.close()
+
+
+def _noted(seen: set[bytes], value: bytes | None) -> set[bytes]:
+    if value is not None:
+        seen.add(value)
+    return seen

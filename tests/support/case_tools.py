@@ -85,12 +85,12 @@ async def case_deaf(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 async def case_busy(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Holds the loop in slices of 200 ms, as bad host code does, for `seconds`."""
-    ends = time.monotonic() + arguments["seconds"]
-    while time.monotonic() < ends:
+    """Holds the loop in slices of 200 ms, as bad host code does, until its gate is there."""
+    gate = Path(os.environ["EFFECTS_FILE"]).with_name(f"gate-{arguments['gate']}")
+    while not gate.exists():
         time.sleep(0.2)  # that it blocks is the case
         await asyncio.sleep(0)
-    return {"busy": arguments["seconds"]}
+    return {"busy": arguments["gate"]}
 
 
 async def case_odd(arguments: dict[str, Any], context: Any) -> Any:
