@@ -19,6 +19,8 @@ from tests.support.wait import wait_until
 
 LONG = os.environ.get("MUTATION_LEDGER_TESTS") == "long"
 DELIVERIES, KILLS = (3000, 20) if LONG else (300, 2)
+# A session keeps 50 turns, and every effect must be found in its turn at the end.
+SESSIONS = DELIVERIES // 15
 SLOW = "mcp__dashboards__create_slow"
 
 
@@ -60,7 +62,7 @@ class Burst:
 
     def _ask(self, delivery: str, number: int) -> bool:
         try:
-            reply = self._api.trigger(f"session-{number % 20}", delivery, [("pay", {"id": number})])
+            reply = self._api.trigger(f"session-{number % SESSIONS}", delivery, [("pay", {"id": number})])
         except OSError:
             return False
         if reply.status == 503:
@@ -89,7 +91,7 @@ def test_store_killed_in_a_burst(valkey: ValkeyProcess, tmp_path: Path) -> None:
         burst.join(60)
         for run_id in burst.acknowledged.values():
             api.ended(run_id, timeout=30)
-        found = read_ledger(valkey, [f"session-{number}" for number in range(20)])
+        found = read_ledger(valkey, [f"session-{number}" for number in range(SESSIONS)])
         check(stack.effects(), found)
         assert len(burst.acknowledged) == DELIVERIES
         assert len(found.entries) == DELIVERIES
