@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 FAULTS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults fault-breaks soak-tools parked mutants public-mcp lock clean
+.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults fault-breaks soak soak-tools parked mutants public-mcp lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ soak-tools: $(STAMP) ## 2,000 calls to MCP servers that fail in every way: right
 
 parked: $(STAMP) ## 2,000 handlers waiting for a person in one worker: memory, time to resume, others' speed
 	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -q -s -p no:randomly tests/integration/test_handlers_parked.py $(PYTEST_ARGS)
+
+soak: $(STAMP) ## 10,000 sessions, 100,000 mutations, something killed every 5 to 20 s; SOAK_ARGS='--sessions 1000 --mutations 10000' for less
+	@$(BIN)/python -m tests.faults.soak $(SOAK_ARGS)
 
 mutants: $(STAMP) ## break the code one line at a time; a test that stays green is a failure
 	@$(BIN)/python -m tests.mutants.run

@@ -32,6 +32,12 @@ def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
         time.sleep(STEP_SECONDS)
 
 
+def passed(seconds: float) -> Callable[[], bool]:
+    """A predicate that is true once so many seconds have gone by from now."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end
+
+
 async def wait_until_async(predicate: Callable[[], T | Awaitable[T]], timeout: float, what: str) -> T:
     """`wait_until` for a running loop; the predicate may be a function or a coroutine function."""
     timeout *= PATIENCE

@@ -269,15 +269,16 @@ def _lost_statuses(store: SyncStore, acks: Acknowledged) -> Iterable[str]:
 
 
 def _missed(heard: Sequence[Outcome], ledger: Ledger) -> Iterable[str]:
-    by_shard: dict[int, list[str]] = defaultdict(list)
+    # Dictionaries keep the order of first sight, and a soak's are large.
+    by_shard: dict[int, dict[str, None]] = defaultdict(dict)
     for outcome in heard:
-        if outcome.stream_id is not None and outcome.stream_id not in by_shard[outcome.shard]:
-            by_shard[outcome.shard].append(outcome.stream_id)
+        if outcome.stream_id is not None:
+            by_shard[outcome.shard].setdefault(outcome.stream_id)
     stored: dict[int, list[str]] = defaultdict(list)
     for shard, stream_id, _ in ledger.streams:
         stored[shard].append(stream_id)
     for shard, ids in stored.items():
-        if by_shard[shard] != ids:
+        if list(by_shard[shard]) != ids:
             missing = [one for one in ids if one not in by_shard[shard]]
             yield f"I6: the reader of shard {shard} missed {missing[:3]} or saw them out of order"
 

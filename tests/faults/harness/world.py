@@ -71,6 +71,7 @@ class World:
         self.apis: list[Api] = []
         self.histories: list[Path] = [self.valkey.directory]
         self.more_effects: Callable[[], list[dict[str, Any]]] = list
+        self.on_outcome: Callable[[Outcome], object] = lambda _outcome: None
         self._traffic: list[Traffic] = []
         self._reader: threading.Thread | None = None
         self._stop_reading = threading.Event()
@@ -108,8 +109,12 @@ class World:
         for _ in range(workers):
             self.stack.add_worker(store_url=through)
         if read:
-            self._reader = threading.Thread(target=self._read, name="reader", daemon=True)
-            self._reader.start()
+            self.read()
+
+    def read(self) -> None:
+        """Begins to read the outcomes."""
+        self._reader = threading.Thread(target=self._read, name="reader", daemon=True)
+        self._reader.start()
 
     def traffic(self, **options: Any) -> Traffic:
         """Traffic through every front door, begun."""
@@ -181,7 +186,7 @@ class World:
     def evidence(self, traffic: Traffic, *, ended: bool) -> Evidence:
         """Everything there is to judge by. Texts, and what the reader saw, count only at the end."""
         if self._reader is not None and ended:
-            self._catch_up()
+            self.catch_up()
         return Evidence(
             url=self.url,
             effects=[effect for effect in self.effects() if effect["session"] in set(traffic.acks.sessions)],
@@ -222,7 +227,7 @@ class World:
         """Answers that said that something is on record."""
         return sum(traffic.acks.promises for traffic in self._traffic)
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
         """Waits until the reader has nothing more to read for a moment."""
         seen = -1
 
@@ -249,6 +254,7 @@ class World:
     def _follow(self, feed: Iterable[Outcome]) -> None:
         for outcome in feed:
             self.heard.append(outcome)
+            self.on_outcome(outcome)
             if self._stop_reading.is_set():
                 return
 

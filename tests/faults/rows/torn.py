@@ -47,8 +47,11 @@ class Way:
         self._direct.store.run(settle_attempt(shard, self._begun, self._token, done, next_step=2, policy=BEGIN))
 
 
-def cut_at_every_byte(folder: Path, seed: int, step: int = 1) -> Tally:
-    """Row 11: every `step`-th byte of each kind of last write, beginning with one that the seed chooses."""
+def cut_at_every_byte(folder: Path, seed: int, step: int = 1, before_the_end: int = 0) -> Tally:
+    """Row 11: every `step`-th byte of each kind of last write, beginning with one that the seed chooses.
+
+    With `before_the_end` also so many bytes before its end.
+    """
     tally = Tally(violations=[])
     for number, kind in enumerate(KINDS):
         server = ValkeyProcess(folder / kind)
@@ -69,7 +72,7 @@ def cut_at_every_byte(folder: Path, seed: int, step: int = 1) -> Tally:
             server.kill9()
         whole = aof.stat().st_size
         tally.figures[kind] = f"{whole - size} bytes"
-        for length in sorted({*range(size + seed % step, whole, step), whole}):
+        for length in sorted({*range(size + seed % step, whole, step), whole - before_the_end, whole}):
             tally.faults["cut"] = tally.faults.get("cut", 0) + 1
             tally.violations += _after_cut(server, folder / "cut", aof, length, size, states)
     return tally
