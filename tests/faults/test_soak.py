@@ -12,7 +12,7 @@ SMALL = Options(sessions=60, mutations=600, at_once=12, workers=2, pause=(0.3, 0
 
 
 @pytest.mark.acceptance
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.proves("C-24", "C-25", "C-33", "C-111")
 def test_a_small_soak(tmp_path: Path) -> None:
     report = soak(tmp_path / "world", SMALL)
