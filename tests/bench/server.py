@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ledger.embedded.settings import environment
 from tests.support.valkey import ValkeyProcess
 
 SOURCE = Path(__file__).with_name("fsync_count.c")
@@ -56,7 +57,7 @@ class BenchStore:
         self._count = directory / "fsyncs"
         self._count.write_bytes(bytes(8))
         library = counting_library(directory.parent)
-        env = {"LD_PRELOAD": str(library), "FSYNC_COUNT": str(self._count)} if library else {}
+        env = environment({"LD_PRELOAD": str(library), "FSYNC_COUNT": str(self._count)} if library else {})
         self._counts = library is not None
         self.process = ValkeyProcess(directory / "store", settings=NO_REWRITE, env=env)
 

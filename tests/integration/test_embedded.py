@@ -21,7 +21,7 @@ from ledger.durability import Level, Verdict, plain_client, verify
 from ledger.embedded import EmbeddedStore, find_url
 from ledger.embedded.address import SOCKET_PATH_BYTES
 from ledger.embedded.directory import PID_FILE, serves
-from ledger.embedded.settings import DURABLE
+from ledger.embedded.settings import ALLOCATOR, DURABLE
 from ledger.errors import ConfigError, StoreUnavailable
 from ledger.supervise.child import command_line
 from tests.support.valkey import ValkeyProcess, free_port
@@ -293,3 +293,19 @@ def test_a_child_whose_parent_is_gone_never_starts(tmp_path: Path) -> None:
     assert not trace.exists()
     subprocess.run(command_line(["touch", str(trace)]), check=True)
     assert trace.exists()
+
+
+@pytest.mark.parametrize("chosen", [None, "glibc.malloc.check=0"])
+def test_the_allocator_is_set_for_scripts_unless_somebody_chose_otherwise(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", chosen)
+    store = EmbeddedStore(folder)
+    try:
+        store.start()
+        told = Path(f"/proc/{store.pid}/environ").read_bytes().split(b"\0")
+        assert f"GLIBC_TUNABLES={chosen or ALLOCATOR}".encode() in told
+    finally:
+        store.stop()
