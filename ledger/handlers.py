@@ -34,12 +34,12 @@ class HandlerOffer:
     @property
     def packed(self) -> dict[str, Any]:
         """The part of a begin request that scripts read as `hd`."""
-        return {
-            "n": self.handlers,
-            "y": self.sync,
-            "sy": dict.fromkeys(self.sync_names, True),
-            "rp": dict.fromkeys(self.replayable, True),
-        }
+        packed: dict[str, Any] = {"n": self.handlers, "y": self.sync}
+        if self.sync_names:
+            packed["sy"] = dict.fromkeys(self.sync_names, True)
+        if self.replayable:
+            packed["rp"] = dict.fromkeys(self.replayable, True)
+        return packed
 
 
 @dataclass(frozen=True, slots=True)

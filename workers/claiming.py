@@ -95,7 +95,7 @@ class Claimer:
                 if promise:
                     promise_due = now + PROMISE_SECONDS
                 self._hinted.clear()
-                await self._claim(shards)
+                await self._claim(shards, promise=promise)
             if time.monotonic() > self._busy_until and await self._switch_off():
                 return
             if self.is_full:
@@ -118,8 +118,11 @@ class Claimer:
             return 0
         return self._shared.settings.concurrency - self._active()
 
-    async def _claim(self, shards: list[int]) -> None:
-        """One look at the given shards. Claims grow while they come back full, so one ready session is cheap."""
+    async def _claim(self, shards: list[int], *, promise: bool) -> None:
+        """One look at the given shards. Claims grow while they come back full, so one ready session is cheap.
+
+        `promise`: also say in each of them that this worker looks again within 2 s.
+        """
         # Every shard gets its turn to be first, or a busy one would starve the rest of a small worker.
         random.shuffle(shards)
         left = min(self._batch, self._free())
@@ -127,8 +130,12 @@ class Claimer:
         for position, shard in enumerate(shards):
             share = min(left, max(1, -(-left // (len(shards) - position)))) if left > 0 else 0
             left -= share
-            asks.append((shard, share))
-        replies = await asyncio.gather(*(self._ask(shard, share) for shard, share in asks))
+            if share or promise:
+                asks.append((shard, share))
+            else:
+                # Nothing is left to ask for; its turn comes with the next place.
+                self._hinted.add(shard)
+        replies = await asyncio.gather(*(self._ask(shard, share, promise=promise) for shard, share in asks))
         got = 0
         for (shard, _), reply in zip(asks, replies, strict=True):
             if reply is None:
@@ -141,7 +148,7 @@ class Claimer:
         wanted = min(self._batch, self._shared.settings.concurrency)
         self._batch = min(2 * self._batch, self._shared.settings.concurrency) if got >= wanted else 2
 
-    async def _ask(self, shard: int, most: int) -> ClaimReply | None:
+    async def _ask(self, shard: int, most: int, *, promise: bool) -> ClaimReply | None:
         """One claim; the same nonce is sent again until confirmed, so a lost reply loses no session (C-30)."""
         shared = self._shared
         asked_at = time.monotonic()
@@ -151,7 +158,7 @@ class Claimer:
         reply = None
         reach("claim.asked")
         try:
-            reply = await self._claimed(shard, nonce, most, offer)
+            reply = await self._claimed(shard, nonce, most, offer, promise=promise)
         except LedgerError as error:
             self._complaints.note(error.code)
             return None
@@ -162,10 +169,10 @@ class Claimer:
             self._start(shard, asked_at, reply)
         return reply
 
-    async def _claimed(self, shard: int, nonce: str, most: int, offer: HandlerOffer) -> ClaimReply:
+    async def _claimed(self, shard: int, nonce: str, most: int, offer: HandlerOffer, *, promise: bool) -> ClaimReply:
         shared = self._shared
         while True:
-            call = claim_sessions(shard, nonce, most, shared.following.begin(shard), offer=offer)
+            call = claim_sessions(shard, nonce, most, shared.following.begin(shard), awake=promise, offer=offer)
             try:
                 return await confirmed(shared.store, call, within=shared.settings.lease if most else 1.0)
             except Refused as error:

@@ -35,10 +35,12 @@ def unpack_record(layout: str, data: bytes) -> dict[str, Any]:
         raise StoreError(
             "a newer version of mutation-ledger wrote this record: update this process", code="format_too_new"
         )
-    names = LAYOUTS[layout]
+    found = LAYOUTS[layout]
+    count = len(found.fixed) + (found.rare is not None)
     # With an array's head before them the values are read in one piece.
-    values = unpack(b"\xdc" + len(names).to_bytes(2, "big") + data[1:])
-    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    values = unpack(b"\xdc" + count.to_bytes(2, "big") + data[1:])
+    record = {name: value for name, value in zip(found.fixed, values, strict=False) if value is not None}
+    return record | values[-1] if found.rare is not None and values[-1] else record
 
 
 def pack_record(layout: str, record: Mapping[str, Any]) -> bytes:
@@ -47,9 +49,11 @@ def pack_record(layout: str, record: Mapping[str, Any]) -> bytes:
     Raises:
         ValueError: the layout has no place for one of the values.
     """
-    if unknown := sorted(set(record) - set(LAYOUTS[layout])):
+    found = LAYOUTS[layout]
+    if unknown := sorted(set(record) - set(found.names)):
         raise ValueError(f"a {layout} record has no {', '.join(unknown)}")
-    values = [record.get(name) for name in LAYOUTS[layout]]
+    rest = {name: record[name] for name in found.rare or () if record.get(name) is not None}
+    values = [*(record.get(name) for name in found.fixed), *([rest or None] if found.rare is not None else [])]
     packed = (msgpack.packb(value, use_bin_type=False, unicode_errors="surrogateescape") for value in values)
     return FORMAT + b"".join(packed)
 

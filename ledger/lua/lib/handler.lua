@@ -2,7 +2,7 @@
 -- ended when their owner is gone. Needs session, ready, run, entry.
 --
 -- `hd` in a begin request is what the worker may start: {n y sy rp}: handlers, synchronous ones among them, names of
--- synchronous handlers, names of replayable ones (both as keys).
+-- synchronous handlers, names of replayable ones (both as keys, absent if there are none).
 
 local RERUNS_MAX = 3
 
@@ -11,13 +11,17 @@ local function clock_left(R)
   return R.meta.ss - s.su - (s.sr and (R.now - s.sr) or 0)
 end
 
+local function is_sync(R, hd)
+  return hd.sy and hd.sy[R.meta.h]
+end
+
 local function take_place(R, hd)
-  hd.n, hd.y = hd.n - 1, hd.y - (hd.sy[R.meta.h] and 1 or 0)
+  hd.n, hd.y = hd.n - 1, hd.y - (is_sync(R, hd) and 1 or 0)
 end
 
 -- Takes one place of those the worker offers. Without one the run stays queued.
 local function may_start(R, hd)
-  if not hd or hd.n < 1 or (hd.sy[R.meta.h] and hd.y < 1) then return false end
+  if not hd or hd.n < 1 or (is_sync(R, hd) and hd.y < 1) then return false end
   take_place(R, hd)
   return true
 end
@@ -39,7 +43,7 @@ end
 local function start_handler(S, R, hd, step)
   local s = R.state
   s.hs, s.on, s.st = true, nil, 'running'
-  s.rp = hd.rp[R.meta.h]
+  s.rp = hd.rp and hd.rp[R.meta.h]
   clock_start(R)
   redis.call('ZREM', K.queue(S.sid), R.id)
   table.insert(S.live, { r = R.id, st = step })
