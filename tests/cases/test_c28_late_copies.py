@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import redis
 
 from ledger.erasure import sweep_retention
 from tests.support import snapshot
+from tests.support.clock import MovedClock
 from tests.support.service import AUTO, Bench, plan
+from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
 
 D4 = plan((AUTO, {"marker": "c28-content"}), session="c28", delivery_id="d-4")
@@ -38,6 +41,28 @@ def test_after_minutes_the_record_answers(bench: Bench) -> None:
         assert again.status_code == 200
         assert again.get_json()["calls"][0]["refusal"]["code"] == "mutation_completed"
     assert _nothing_to_do(bench)
+
+
+@pytest.mark.proves("C-60", "C-84")
+def test_by_the_store_s_own_clock(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    """After 301 s, after 24 h and 1 s, and after the retention; the clock is the store's, and it is moved."""
+    clock = MovedClock(tmp_path / "clock")
+    server = ValkeyProcess(tmp_path / "valkey", env=clock.env).start()
+    try:
+        bench = make_bench(server.url)
+        _ran(bench)
+        for seconds in (301, 86_401 - 301):
+            clock.advance(seconds, server)
+            again = bench.post("/api/trigger", D4)
+            assert (again.status_code, again.get_json()["calls"][0]["refusal"]["code"]) == (200, "mutation_completed")
+            assert _nothing_to_do(bench)
+        clock.advance(31 * 86_400, server)
+        for _ in range(2):
+            reply = bench.post("/api/trigger", D4)
+            assert (reply.status_code, reply.get_json()["code"]) == (410, "delivery_retired")
+        assert _nothing_to_do(bench)
+    finally:
+        server.stop()
 
 
 @pytest.mark.proves("C-60", "C-84")

@@ -25,7 +25,7 @@ RULES = (
     "C-20", "C-21", "C-22", "C-23", "C-24", "C-25", "C-26", "C-27",
     "C-30", "C-31", "C-32", "C-33", "C-34",
     "C-40", "C-41", "C-42", "C-43", "C-44",
-    "C-53", "C-55", "C-56",
+    "C-50", "C-51", "C-52", "C-53", "C-55", "C-56",
     "C-60", "C-61", "C-62", "C-63", "C-64",
     "C-70", "C-71",
     "C-80", "C-81", "C-82", "C-83", "C-84",
@@ -40,6 +40,9 @@ def all_breaks() -> tuple[Break, ...]:
     from tests.mutants.code import CODE
     from tests.mutants.retention import RETENTION
     from tests.mutants.scripts import SCRIPTS
+    from tests.mutants.stages import STAGES
     from tests.mutants.workers import WORKERS
 
-    return tuple(sorted((*SCRIPTS, *RETENTION, *CODE, *WORKERS), key=lambda one: (int(one.rule[2:]), one.path)))
+    return tuple(
+        sorted((*SCRIPTS, *RETENTION, *CODE, *WORKERS, *STAGES), key=lambda one: (int(one.rule[2:]), one.path))
+    )

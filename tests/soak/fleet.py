@@ -117,6 +117,11 @@ class Fleet:
             os.kill(started[-1], signal.SIGKILL)
         return name
 
+    def crowds(self) -> dict[str, int]:
+        """How many processes live of each server that the worker starts."""
+        started = {name: fake for name, fake in self.fakes.items() if not self.members[name].http}
+        return {name: len(alive(fake.pids())) for name, fake in started.items()}
+
     def effects(self) -> dict[str, int]:
         """How often each mutation had its effect, by the servers' own logs."""
         found: dict[str, int] = {}
