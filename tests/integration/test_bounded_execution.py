@@ -118,12 +118,17 @@ def test_a_waiting_handler_s_deadline_is_extended_by_the_approval(scene: Scene) 
         {"clocks": True},
         {"call": ASKED, "arguments": {"seconds": 3.0, "for": "handler"}},
         {"clocks": True},
+        {"call": LATE, "arguments": {"seconds": 0.2, "for": "handler"}},
+        {"clocks": True},
     ]
     told = IncomingMessage("handler", user="dana", handler="follow", text="handler", input=steps)
-    before, call, after = engine.handle(told, Listening(decide))
+    before, call, after, following, last = engine.handle(told, Listening(decide))
     assert (call["status"], call["recorded"]) == ("completed", "completed")
     # The session clock stood still while the person was asked, and the snapshot never moves.
     assert after["live"] - after["now"] == pytest.approx(before["live"] - before["now"] - 3.0, abs=1.5)
+    # Not only for this worker: the store gives the next call what is left, which the wait alone would have used up.
+    assert following["status"] == "completed"
+    assert last["live"] - last["now"] == pytest.approx(after["live"] - after["now"] - 0.2, abs=1.5)
     assert before["snapshot"] == after["snapshot"]
     assert before["ceiling"] == pytest.approx(900.0, abs=1.0)
 
