@@ -117,7 +117,7 @@ def _deliver(world: World, traffic: Traffic, server: str, tool: str, number: int
     arguments, _ = (STDIO if server == "pipe" else HTTP)[tool]
     session = f"t-{server}-{tool}-{number}"
     call = (f"mcp__{server}__{tool}", {**arguments, "id": session, "session": session, "secret": traffic.marker})
-    world.count(tool)
+    world.count("plain call" if tool == "ok" else "misbehaving call")
     return traffic.deliver([call], session=session, delivery="d")
 
 

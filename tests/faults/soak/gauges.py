@@ -18,7 +18,10 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Sample:
-    """One look. Bytes and counts; `queue_age` in seconds: how long the session that waits longest has been ready."""
+    """One look: bytes, counts, and `mutations` that had an outcome by then.
+
+    `queue_age` in seconds: how long the session that waits longest has been ready.
+    """
 
     at: float
     mutations: int

@@ -134,15 +134,22 @@ class Load:
         wanted = {mutation for one in handed for mutation in one.mutations}
         with self._changed:
             self._waiting[name] = wanted - self._known.pop(name, set())
-            looked = time.monotonic()
-            while self._waiting[name] and not self._stop.is_set():
-                self._changed.wait(LOOK_SECONDS)
-                if self._waiting[name] and time.monotonic() - looked > LOOK_SECONDS:
-                    looked = time.monotonic()
-                    if self._ended(handed):
-                        break
+        looked = time.monotonic()
+        while not self._stop.is_set() and not self._all_heard(name):
+            if time.monotonic() - looked > LOOK_SECONDS:
+                looked = time.monotonic()
+                if self._ended(handed):
+                    break
+        with self._changed:
             del self._waiting[name]
             self._known.pop(name, None)
+
+    def _all_heard(self, name: str) -> bool:
+        """Whether every outcome of the session was heard, now or after a moment."""
+        with self._changed:
+            if self._waiting[name]:
+                self._changed.wait(LOOK_SECONDS)
+            return not self._waiting[name]
 
     def _bodies(self, name: str, dice: random.Random) -> Iterator[dict[str, Any]]:
         made = 0

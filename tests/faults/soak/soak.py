@@ -93,7 +93,7 @@ class _Samples:
         worker, door = self._world.stack.workers[0], self._world.stack.front_doors[0]
         while not self._stop.wait(SAMPLE_SECONDS):
             if self._world.valkey.running and alive(worker) and alive(door):
-                seen = gauges.look(client, self._load.admitted, worker.pid, door.pid, self._world.valkey.pid)
+                seen = gauges.look(client, self._load.heard, worker.pid, door.pid, self._world.valkey.pid)
                 if seen is not None:
                     self.taken.append(seen)
 
@@ -114,7 +114,7 @@ def _watch(load: Load, killer: Killer, samples: _Samples, options: Options, say:
             raise AssertionError(f"only {load.finished} of {options.sessions} sessions were done in time")
         if not load.all_admitted:
             killer.kill()
-            next_kill = max(next_kill, now)
+            next_kill = max(next_kill, time.monotonic())
 
 
 def _progress(load: Load, killer: Killer, last: Sample, seconds: float) -> str:
