@@ -79,6 +79,11 @@ def test_every_named_point_kills_and_there_are_enough() -> None:
     assert sum(options["losses"] for options in mixed) >= POWER_LOSSES
 
 
+def test_the_seeds_of_row_11_cut_at_every_byte() -> None:
+    torn_tail = row("11")
+    assert {seed % torn_tail.whole["step"] for seed in torn_tail.runs()} == set(range(torn_tail.whole["step"]))
+
+
 def test_make_faults_kills_often_enough() -> None:
     seeds = {row.play: len(row.runs()) for row in ROWS if row.name in ("1", "1 doors", "6", "5-10 mixed")}
     doors = len(FRONT_DOOR) * row("1 doors").whole["times"]

@@ -77,7 +77,7 @@ class Traffic:
         seed: int,
         *,
         sessions: int = 10,
-        pause: float = 0.04,
+        pause: float = 0.08,
         slow: float = 0.0,
         handlers: bool = True,
         prefix: str = "t",

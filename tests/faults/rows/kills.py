@@ -29,7 +29,7 @@ def kill_at_every_point(folder: Path, seed: int, points: Sequence[str] = WORKER)
     order = dice.sample(list(points), len(points))
     with World(folder, seed) as world:
         world.start(workers=0)
-        traffic = world.traffic(slow=0.1, pause=0.06)
+        traffic = world.traffic(slow=0.1)
         for few in (order[at : at + AT_ONCE] for at in range(0, len(order), AT_ONCE)):
             _kill(world, few, dice)
             world.check(ended=False)

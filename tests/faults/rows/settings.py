@@ -115,9 +115,10 @@ def full_memory(folder: Path, seed: int, rounds: int = 2) -> Tally:
 
 def _fill(client: Any) -> None:
     """Writes until the server takes no more; then a little less is allowed, because buffers come and go."""
-    with contextlib.suppress(OutOfMemoryError):
-        while True:
-            client.append("filler", b"x" * 65_536)
+    for size in (1_048_576, 65_536):
+        with contextlib.suppress(OutOfMemoryError):
+            while True:
+                client.append("filler", b"x" * size)
     client.config_set("maxmemory", "60mb")
 
 
