@@ -8,6 +8,8 @@ import gc
 from collections import Counter
 from typing import Any
 
+from workers.tools.server import McpServer
+
 PROBE = "soak_probe"
 
 
@@ -16,7 +18,18 @@ async def soak_probe(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     names = Counter(getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks())
-    return {"tasks": sum(names.values()), "by_name": dict(names)}
+    servers = [found for found in gc.get_objects() if isinstance(found, McpServer)]
+    return {"tasks": sum(names.values()), "by_name": dict(names), "connections": dict(map(_connections, servers))}
+
+
+def _connections(server: McpServer) -> tuple[str, list[str]]:
+    """The connections of a server that have not ended, each in a few words."""
+    told = []
+    for one in server._connections:
+        words = ["current" if one is server._connection else "other", "usable" if one.usable else "unusable"]
+        words += ["retired"] * one.retired + ["closing"] * one._closing.is_set() + [f"{one.in_flight} in flight"]
+        told.append(" ".join(words))
+    return server.name, told
 
 
 def bind(engine: Any) -> None:

@@ -241,6 +241,8 @@ def test_whatever_servers_do_nothing_leaks_and_every_status_is_right(soak: Soak)
     more = {name: count - before.by_name.get(name, 0) for name, count in after.by_name.items()}
     more = {name: count for name, count in more.items() if count}
     print(f"tasks more or fewer: {more}")
+    crowded = {name: told for name, told in after.connections.items() if len(told) > 1}
+    assert crowded == {}, f"seed {SEED}"
     assert after.tasks <= before.tasks, f"seed {SEED}: {more}"
     assert after.fds <= before.fds, f"seed {SEED}"
     assert after.children <= before.children, f"seed {SEED}"

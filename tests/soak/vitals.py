@@ -17,6 +17,7 @@ class Vitals:
     children: int
     rss_kib: int
     by_name: dict[str, int]
+    connections: dict[str, list[str]]
 
     def __str__(self) -> str:
         return (
@@ -36,6 +37,7 @@ def vitals(pid: int, inside: dict[str, Any]) -> Vitals:
         children=len(descendants(pid)),
         rss_kib=int(fields["VmRSS"].split()[0]),
         by_name=inside["by_name"],
+        connections=inside["connections"],
     )
 
 
