@@ -109,6 +109,22 @@ def test_one_lost_connection_makes_every_call_on_it_unknown_and_repeats_none(tmp
     assert fake.effects() == 6
 
 
+def test_whoever_asks_when_a_connection_has_just_been_opened_takes_that_one(tmp_path: Path) -> None:
+    """Found by the soak: a second connection took its place, and the first one stayed open for good."""
+    fake = FakeServer(tmp_path)
+
+    async def main() -> None:
+        async with routed(fake.stdio()) as router:
+            assert (await router.call("mcp__fake__ok", {}, call_context())).verdict is COMPLETED
+            server = router._servers["fake"]
+            # As a call does that saw none, and whose turn comes only now.
+            assert await server._open_once() is server._connection
+            assert len(server._connections) == 1
+
+    asyncio.run(main())
+    assert len(fake.events("start")) == 1
+
+
 def test_calls_run_side_by_side_up_to_the_servers_limit(tmp_path: Path) -> None:
     fake = FakeServer(tmp_path)
 

@@ -107,6 +107,9 @@ class McpServer:
 
     async def _open_once(self) -> Connection:
         """The next connection; everybody who needs one waits for the same attempt."""
+        # It may have been opened since the caller looked; a second one would replace it, and nobody would close it.
+        if self._connection is not None and self._connection.usable:
+            return self._connection
         return await asyncio.shield(self.begin_open())
 
     def begin_open(self) -> asyncio.Task[Connection]:
