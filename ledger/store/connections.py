@@ -17,6 +17,7 @@ from ledger.errors import StoreUnavailable, Unconfirmed
 from ledger.faultpoints import reach
 from ledger.store.dialing import dial
 from ledger.store.placement import Node
+from ledger.store.replies import BlockingReplies
 from ledger.store.settings import StoreSettings
 from ledger.store.wire import translate
 
@@ -41,7 +42,7 @@ class Connections:
         self._met = met
         self.report: Report | None = None
         self._settings = settings
-        self._idle: deque[tuple[Any, float]] = deque()
+        self._idle: deque[tuple[BlockingReplies, float]] = deque()
         self._run_id = ""
         self._checking = threading.Lock()
         self._checked_at = -math.inf
@@ -60,14 +61,14 @@ class Connections:
         Raises:
             StoreUnavailable, StoreUnsafe: nothing was sent, or what `work` raises.
         """
-        connection = self._acquire(until)
+        stream = self._acquire(until)
         try:
-            result = work(lambda commands: _exchange(connection, commands, until))
+            result = work(lambda commands: _exchange(stream, commands, until))
         except BaseException:
             # Also a greenlet killed in the middle must not leave a half-read connection to the next caller.
-            connection.disconnect()
+            stream.close()
             raise
-        self._release(connection)
+        self._release(stream)
         return result
 
     def meet(self) -> None:
@@ -96,46 +97,46 @@ class Connections:
 
         Raises StoreUnavailable.
         """
-        connection = dial(self._settings, self.node)
+        stream = BlockingReplies(dial(self._settings, self.node))
         try:
-            _exchange(connection, commands, math.inf)
+            _exchange(stream, commands, math.inf)
         finally:
-            connection.disconnect()
+            stream.close()
 
     def close(self) -> None:
         """Closes all idle connections."""
-        while (connection := self._pop_idle()) is not None:
-            connection.disconnect()
+        while (stream := self._pop_idle()) is not None:
+            stream.close()
 
-    def _acquire(self, until: float) -> Any:
-        while (connection := self._pop_idle()) is not None:
-            if connection._sock is not None and not _is_stale(connection):
-                return connection
-            connection.disconnect()
-        connection = dial(self._settings, self.node)
+    def _acquire(self, until: float) -> BlockingReplies:
+        while (stream := self._pop_idle()) is not None:
+            if not stream.is_stale:
+                return stream
+            stream.close()
+        stream = BlockingReplies(dial(self._settings, self.node))
         try:
-            self._meet(lambda commands: _exchange(connection, commands, until))
+            self._meet(lambda commands: _exchange(stream, commands, until))
         except BaseException:
-            connection.disconnect()
+            stream.close()
             raise
-        return connection
+        return stream
 
-    def _pop_idle(self) -> Any:
+    def _pop_idle(self) -> BlockingReplies | None:
         try:
             return self._idle.pop()[0]
         except IndexError:  # asking first would leave another thread time to take the last one
             return None
 
-    def _release(self, connection: Any) -> None:
+    def _release(self, stream: BlockingReplies) -> None:
         """Keeps the connection for the next call, and closes those that a burst left behind.
 
         The last one used is taken first, so those that nobody needs gather at the front.
         """
         now = time.monotonic()
-        self._idle.append((connection, now))
+        self._idle.append((stream, now))
         try:
             while now - self._idle[0][1] > IDLE_SECONDS:
-                self._idle.popleft()[0].disconnect()
+                self._idle.popleft()[0].close()
         except IndexError:  # other threads took them meanwhile
             return
 
@@ -166,40 +167,19 @@ def run_id_in(info: bytes) -> str:
     return ""
 
 
-def _exchange(connection: Any, commands: Sequence[Command], until: float) -> list[Any]:
+def _exchange(stream: BlockingReplies, commands: Sequence[Command], until: float) -> list[Any]:
     """Sends all commands at once and reads every reply; an error reply is returned, not raised."""
     sent = False
-    replies: list[Any] = []
     try:
-        _require_open(connection)
-        packed = connection.pack_commands(commands)
+        if not stream.is_open:
+            raise RedisConnectionError("the connection was closed")
         reach("store.sending")
         sent = True
-        connection.send_packed_command(packed, check_health=False)
+        stream.send(commands)
         reach("store.sent")
-        for _ in commands:
-            try:
-                timeout = min(connection.socket_timeout, max(0.01, until - time.monotonic()))
-                reply = connection.read_response(disable_decoding=True, timeout=timeout, disconnect_on_error=False)
-                replies.append(reply)
-            except ResponseError as error:
-                replies.append(error)
+        replies = [stream.read(until) for _ in commands]
     except (RedisError, OSError) as error:
         kind = Unconfirmed if sent else StoreUnavailable
         raise kind(f"the store did not answer ({type(error).__name__})", sent=sent) from None
     reach("store.answered")
     return replies
-
-
-def _require_open(connection: Any) -> None:
-    """redis-py would reconnect on its own; a write and its WAITAOF must share one connection (C-20)."""
-    if connection._sock is None:
-        raise RedisConnectionError("the connection was closed")
-
-
-def _is_stale(connection: Any) -> bool:
-    """An idle connection with something to read was closed by the server or is out of step."""
-    try:
-        return bool(connection.can_read(timeout=0))
-    except (RedisError, OSError):
-        return True
