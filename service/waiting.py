@@ -10,23 +10,23 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
 
 import structlog
-from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from ledger.errors import StoreError
 from ledger.run_hints import RunHints
 from ledger.store import StoreSettings
-from ledger.store.dialing import place, plain_redis
+from ledger.store.dialing import dial, place
 from ledger.store.placement import Node
+from ledger.store.replies import BlockingReplies
 
 log = structlog.get_logger(__name__)
 
 TICK_SECONDS = 1.0
 POLL_SECONDS = 0.2
-CONNECT_SECONDS = 2.0
+SILENCE_SECONDS = 5.0
 MIN_BACKOFF, MAX_BACKOFF = 0.1, 2.0
 
 
@@ -37,7 +37,7 @@ class Hub:
     """
 
     def __init__(self, settings: StoreSettings) -> None:
-        self._settings = settings
+        self._settings = replace(settings, client_name="mutation-ledger-signals")
         self._channels = [f"ml:{{{shard:02x}}}:journal-signal" for shard in range(settings.redis.shards)]
         self._runs = RunHints(threading.Event)
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class Hub:
         self._closed.set()
         self._runs.all_again()
         if self._thread is not None:
-            self._thread.join(POLL_SECONDS + CONNECT_SECONDS)
+            self._thread.join(POLL_SECONDS + self._settings.connect_seconds)
 
     def _listen(self) -> None:
         backoff = MIN_BACKOFF
@@ -97,33 +97,43 @@ class Hub:
             thread.join()
 
     def _follow(self, node: Node | None, shards: Sequence[int], lost: threading.Event) -> None:
-        client: Any = self._client(node)
         try:
-            with client, client.pubsub(ignore_subscribe_messages=True) as channel:
+            stream = BlockingReplies(dial(self._settings, node))
+            try:
                 # One by one, because channels of two slots in one command are refused on a cluster.
-                for shard in shards:
-                    channel.ssubscribe(self._channels[shard])
-                self._runs.all_again()
-                self._deliver(channel, lost)
-        except (RedisError, OSError) as error:
+                stream.send([["SSUBSCRIBE", self._channels[shard]] for shard in shards])
+                self._deliver(stream, len(shards), lost)
+            finally:
+                stream.close()
+        except (RedisError, OSError, StoreError) as error:
             log.warning("journal_signals_lost", error=type(error).__name__)
         finally:
             lost.set()
 
-    def _deliver(self, channel: Any, lost: threading.Event) -> None:
+    def _deliver(self, stream: BlockingReplies, unanswered: int, lost: threading.Event) -> None:
+        """Hands hints on until the connection is lost; raises then, or when it is silent and answers nothing either."""
+        heard_at, asked = time.monotonic(), False
         while not (self._closed.is_set() or lost.is_set()):
-            message = channel.get_message(timeout=POLL_SECONDS)
-            if message is None or message["type"] != "smessage":
+            try:
+                message = stream.read(time.monotonic() + POLL_SECONDS)
+            except TimeoutError:
+                if time.monotonic() - heard_at > SILENCE_SECONDS:
+                    if asked:
+                        raise
+                    # A connection that died without a word is as silent as a quiet store: only an answer tells.
+                    stream.send([["PING"]])
+                    heard_at, asked = time.monotonic(), True
                 continue
-            self._runs.heard(message["data"])
-
-    def _client(self, node: Node | None) -> Redis:
-        # No retries: a reconnect must come back here, because hints were missed meanwhile.
-        return plain_redis(
-            self._settings,
-            node,
-            socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=CONNECT_SECONDS,
-            socket_keepalive=True,
-            client_name="mutation-ledger-signals",
-        )
+            heard_at, asked = time.monotonic(), False
+            if isinstance(message, ResponseError):
+                raise message
+            kind = message[0] if isinstance(message, list) else b""
+            if kind == b"smessage":
+                self._runs.heard(message[2])
+            elif kind == b"ssubscribe":
+                unanswered -= 1
+                if unanswered == 0:
+                    self._runs.all_again()
+            elif kind == b"sunsubscribe":
+                # The slot went to another server.
+                return

@@ -72,7 +72,7 @@ def test_no_wait_outlasts_what_a_client_is_promised() -> None:
     """A beat at least every 15 s; a lost hint costs a second; no blocking read comes near its socket's timeout."""
     assert following.HEARTBEAT_SECONDS + waiting.TICK_SECONDS <= 15
     assert waiting.TICK_SECONDS <= 1
-    assert waiting.POLL_SECONDS < waiting.CONNECT_SECONDS
+    assert waiting.POLL_SECONDS < waiting.SILENCE_SECONDS
 
 
 def test_a_beat_is_a_comment_that_clients_pass_over(cases: CaseStack) -> None:
