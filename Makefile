@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 FAULTS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat faults fault-breaks soak soak-tools parked mutants public-mcp lock clean
+.PHONY: help setup demo test test-long lint format bench bench-peers bench-flat bench-spread faults fault-breaks soak soak-tools parked mutants public-mcp lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ bench-peers: $(STAMP) ## the same against the other job queues and engines; inst
 
 bench-flat: $(STAMP) ## cost per mutation with 1,000, 100,000 and 1,000,000 sessions
 	@$(BIN)/python -m tests.bench flat $(BENCH_ARGS)
+
+bench-spread: $(STAMP) ## commands per mutation, keys and work on one server and on a cluster of three
+	@$(BIN)/python -m tests.bench spread $(BENCH_ARGS)
 
 faults: $(STAMP) ## the whole fault matrix: kill -9, power loss, lost replies, clocks, failover; half an hour, goes on when called again
 	@$(BIN)/python -m tests.faults run $(FAULTS_ARGS)

@@ -1,4 +1,4 @@
-"""`python -m tests.bench [run|peers|flat]`: see `make bench`, `make bench-peers`, `make bench-flat`."""
+"""`python -m tests.bench SET`: what `make bench`, `bench-peers`, `bench-flat` and `bench-spread` run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.bench.drivers import DriverFailed
 from tests.bench.fig_flat import SIZES, flat_figures
 from tests.bench.fig_http import http_figures, restate_figures
 from tests.bench.fig_memory import store_figures
+from tests.bench.fig_spread import spread_figures
 from tests.bench.fig_submit import submit_figures
 from tests.bench.fig_worker import worker_figures
 from tests.bench.measure import Figure, Options, say
@@ -41,7 +42,7 @@ PEERS: dict[str, Part] = {"the other peers": _others, "Restate": restate_figures
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a set of figures; 0 unless something could not be measured. A missed goal is told, not failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("set", nargs="?", default="run", choices=("run", "peers", "flat"))
+    parser.add_argument("set", nargs="?", default="run", choices=("run", "peers", "flat", "spread"))
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a slice")
     parser.add_argument("--rounds", type=int, default=5, help="pairs a ratio")
     parser.add_argument("--only", default="", help="figures by name, with commas: B1,B3")
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "run": RUN,
         "peers": PEERS,
         "flat": {"flat cost": lambda asked: flat_figures(asked, sizes)},
+        "spread": {"one server and three": spread_figures},
     }
     return _measure(given.set, sets[given.set], options)
 
