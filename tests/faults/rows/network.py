@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.harness.tally import Tally
-from tests.faults.harness.world import World
+from tests.faults.harness.traffic import Traffic
+from tests.faults.harness.world import LEASE, World
 from tests.support.proxy import TcpProxy
 from tests.support.scripted import marker, preload
 from tests.support.wait import wait_until
@@ -17,7 +19,8 @@ from tests.support.wait import wait_until
 SCRIPTS = {
     "admit_delivery": b"",
     "decide_approval": b"",
-    "claim_sessions": b"call",
+    # The lease length is part of every owner token.
+    "claim_sessions": f"x{round(LEASE * 1000):x}x".encode(),
     "settle_attempt": b"",
     "propose_call": b"",
     "watch_handlers": b"",
@@ -25,6 +28,7 @@ SCRIPTS = {
     "renew_leases": b"",
     "sweep_shard": b"",
 }
+BREAKS = 8
 AOF = b"*4\r\n$7\r\nWAITAOF"
 
 
@@ -37,14 +41,26 @@ def lose_replies(folder: Path, seed: int, rounds: int = 2, scripts: Sequence[str
         for script in scripts:
             preload(world.valkey, script)
         for script in dice.sample(list(scripts) * rounds, len(scripts) * rounds):
-            lost = proxy.lost
-            proxy.lose_reply(marker(script), saying=SCRIPTS[script])
-            wait_until(lambda lost=lost: proxy.lost > lost, 60, f"the reply to {script} to be lost")  # type: ignore[misc]  # bound
+            _lose_one(proxy, traffic, script)
             world.count("reply lost")
         world.check(ended=False)
         traffic.finish()
         world.check(ended=True)
         return Tally.of(world)
+
+
+def _lose_one(proxy: TcpProxy, traffic: Traffic, script: str) -> None:
+    """Waits until a reply is lost, with breaks in the traffic: who is never idle neither claims nor falls asleep."""
+    lost = proxy.lost
+    proxy.lose_reply(marker(script), saying=SCRIPTS[script])
+    for change in (traffic.pause, traffic.resume) * BREAKS:
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: proxy.lost > lost, 4, "a reply to be lost")
+            break
+        traffic.require_sound()
+        change()
+    traffic.resume()
+    assert proxy.lost > lost, f"no reply to {script} was lost"
 
 
 def black_hole(folder: Path, seed: int, seconds: float = 30.0, rounds: int = 1) -> Tally:
