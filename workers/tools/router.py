@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ledger.config import McpServerConfig
-from workers.tools.handshake import Catalog
 from workers.tools.native import NativeTools
 from workers.tools.quiet import keep_content_out_of_logs
 from workers.tools.results import UNKNOWN_TOOL, CallContext, ToolReply, not_executed
-from workers.tools.server import McpServer
+
+if TYPE_CHECKING:
+    from workers.tools.handshake import Catalog
+    from workers.tools.server import McpServer
 
 PREFIX = "mcp__"
 
@@ -49,6 +51,11 @@ class ToolRouter:
 
         A server that cannot be reached is no error here: its calls will try again.
         """
+        if not self._configs:
+            return
+        # The MCP SDK is half of what a worker loads at its start; one without servers does without it.
+        from workers.tools.server import McpServer  # noqa: PLC0415
+
         keep_content_out_of_logs()
         self._servers = {
             name: McpServer(name, config, cancel_drain_seconds=self._drain_seconds)
