@@ -38,7 +38,13 @@ _BUSY = (
     "OOM",
 )
 # redis-py takes the code out of these errors' text.
-_NOT_NOW = (ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+_NAMES = {
+    ClusterDownError: "CLUSTERDOWN",
+    OutOfMemoryError: "OOM",
+    ReadOnlyError: "READONLY",
+    TryAgainError: "TRYAGAIN",
+}
+_NOT_NOW = tuple(_NAMES)
 _NO_FUNCTION = "Function not found"
 
 
@@ -81,7 +87,8 @@ def translate(error: ResponseError) -> Exception:
     if is_missing_script(error):
         return StoreUnavailable("the store forgets its scripts", sent=False)
     if isinstance(error, _NOT_NOW) or code in _BUSY or text.startswith(_BUSY):
-        return StoreUnavailable(f"the store refuses writes now ({code})", sent=False)
+        known = next((name for kind, name in _NAMES.items() if isinstance(error, kind)), code)
+        return StoreUnavailable(f"the store refuses writes now ({known})", sent=False)
     return StoreError(f"unexpected answer of the store: {text[:200]}")
 
 

@@ -59,8 +59,10 @@ def test_row(small: Small, tmp_path: Path) -> None:
 @pytest.mark.timeout(SECONDS_A_ROW)
 def test_rows_that_mostly_wait(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(WAITING)) as pool:
-        tallies = dict(zip(WAITING, pool.map(lambda small: small.play(tmp_path), WAITING), strict=True))
-    assert {small.name: tally.violations for small, tally in tallies.items() if tally.violations} == {}
+        tallies = dict(
+            zip([small.name for small in WAITING], pool.map(lambda small: small.play(tmp_path), WAITING), strict=True)
+        )
+    assert {name: tally.violations for name, tally in tallies.items() if tally.violations} == {}
     assert all(tally.injected for tally in tallies.values())
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.soak.soak import Options, soak
 
-SMALL = Options(sessions=60, mutations=600, at_once=12, workers=2, pause=(0.3, 0.6), hours=0.02, flat=False)
+SMALL = Options(sessions=60, mutations=1800, at_once=4, workers=2, pause=(0.3, 0.6), hours=0.02, flat=False)
 
 
 @pytest.mark.acceptance
