@@ -29,8 +29,11 @@ setup: $(STAMP) ## make .venv with the pinned dependencies
 demo: $(RUNTIME) ## play the whole story on an embedded Valkey; exit 0 only if every step held
 	@$(BIN)/mutation-ledger demo
 
+# Many tests wait for a lease or a process, so half as many processes again as there are cores keep those busy.
+TEST_PROCESSES := $(shell cores=$$(nproc); echo $$((cores + (cores + 1) / 2)))
+
 test: $(STAMP) ## unit, integration and acceptance tests
-	@$(BIN)/python -m pytest -m 'not npm' -n auto --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m 'not npm' -n $(TEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
 test-long: $(STAMP) ## the same with more examples, and the soaks
 	@MUTATION_LEDGER_TESTS=long $(BIN)/python -m pytest -m 'not npm' -n auto --dist worksteal --timeout 1800 $(PYTEST_ARGS)
