@@ -191,7 +191,11 @@ class Soak:
             happened = {"completed": {1}, "failed": {1}, "outcome_unknown": {0, 1}}.get(status, {0})
             if not member.rough and status == "outcome_unknown":
                 happened = {1}
-            if status not in member.may_become(made.tool) or seen not in happened:
+            may = member.may_become(made.tool)
+            if made.cancelled and made.tool == "answers_cancel":
+                # Its result came inside the drain.
+                may = may | {"completed"}
+            if status not in may or seen not in happened:
                 reason = records.get(made.mutation_id, {}).get("reason")
                 if reason == "execution_timeout" and seen == 1 and made.seconds >= TIMING["tool_timeout_seconds"]:
                     # The machine was slow, and the status says just that.
