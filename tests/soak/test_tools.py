@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,11 +141,7 @@ class Soak:
 
     def rest(self) -> Vitals:
         """Every server that can answer is connected to, then the worker is looked at when nothing changes any more."""
-        for name, member in self.fleet.members.items():
-            if member.ready:
-                n = next(self._numbers)
-                told = message(f"rest-{n}", (f"mcp__{name}__ok", {"n": n}))
-                self.engine.handle_with_results(told)
+        self._greet(name for name, member in self.fleet.members.items() if member.ready)
         seen: list[Vitals] = []
         due = time.monotonic()
 
@@ -155,13 +151,22 @@ class Soak:
                 return False
             due = time.monotonic() + 1.5
             seen.append(self.look())
-            if self.fleet.processes(ready=False):
+            crowds = self.fleet.crowds()
+            gone = [name for name, count in crowds.items() if self.fleet.members[name].ready and not count]
+            # One that died of an earlier call is to be there again, as it was the time before.
+            self._greet(gone)
+            if gone or self.fleet.processes(ready=False):
                 # Still being opened for a call whose time was over long ago.
                 seen.clear()
             return len(seen) >= 4 and len({(one.tasks, one.fds, one.children) for one in seen[-4:]}) == 1
 
         wait_until(still, 120, "the worker to come to rest")
         return seen[-1]
+
+    def _greet(self, names: Iterable[str]) -> None:
+        for name in names:
+            n = next(self._numbers)
+            self.engine.handle_with_results(message(f"rest-{n}", (f"mcp__{name}__ok", {"n": n})))
 
     def look(self) -> Vitals:
         """The worker now."""
