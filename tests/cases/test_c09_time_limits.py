@@ -18,7 +18,8 @@ def test_a_deadline_holds_while_other_code_keeps_the_loop_busy(cases: CaseStack)
     """(b) host code blocks the loop in slices of 200 ms"""
     busy = cases.api.trigger("c09-busy", "d1", [("case_busy", {"gate": "c09-busy"})]).body
     held = [("case_held", {"case": "c09", "gate": "c09"})]
-    run = cases.api.trigger("c09", "d1", held, deadline_seconds=4.0).body
+    # Every turn of the loop takes 200 ms here, on the way to the tool too.
+    run = cases.api.trigger("c09", "d1", held, deadline_seconds=8.0).body
     ended = cases.api.ended(run["run_id"])
     assert cases.api.run(busy["run_id"])["status"] == "running"
     call = ended["calls"][0]
