@@ -27,8 +27,8 @@ RQ_COMMANDS = (
     "blpop",
     "del",
 )
-READS = ("evalsha",)
-"""Reading outcomes is a script of its own kind; what moves a mutation runs as functions."""
+READS = ("evalsha", "hgetall")
+"""Reading a run's end takes a whole hash, which nothing does that moves a mutation; other reads are no functions."""
 
 
 def submit_figures(options: Options, contestants: Sequence[Contestant]) -> Iterator[Figure]:
