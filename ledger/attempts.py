@@ -31,9 +31,19 @@ class BeginPolicy:
     declared: int = 0
 
     @property
-    def rest(self) -> tuple[int | None, ...]:
-        """What every request of an owner ends its policy with: wr ex bc tb of its layout."""
-        return self.wrap_up_ms, self.execution_ms, self.budget_ceiling_ms, self.tombstone_ms
+    def values(self) -> tuple[str | int | None, ...]:
+        """This policy in a request of an owner: pd pv to dr le wr ex bc tb of its layout."""
+        return (
+            self.digest,
+            self.declared,
+            self.tool_timeout_ms,
+            self.drain_ms,
+            self.lease_ms,
+            self.wrap_up_ms,
+            self.execution_ms,
+            self.budget_ceiling_ms,
+            self.tombstone_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +231,7 @@ def begin_next(
         sid,
         token,
         step,
-        policy.digest,
-        policy.declared,
-        policy.tool_timeout_ms,
-        policy.drain_ms,
-        policy.lease_ms,
-        *policy.rest,
+        *policy.values,
         yield_if_others or None,
         offer.packed if offer else None,
         only_live or None,
@@ -295,12 +300,7 @@ def settle_attempt(
         settlement.refusal,
         next_step is not None or None,
         next_step,
-        policy.digest,
-        policy.declared,
-        policy.tool_timeout_ms,
-        policy.drain_ms,
-        policy.lease_ms,
-        *policy.rest,
+        *policy.values,
         yield_if_others or None,
         offer.packed if offer else None,
         only_live or None,

@@ -48,12 +48,7 @@ def claim_sessions(
     request = (
         nonce,
         most,
-        policy.lease_ms,
-        policy.digest,
-        policy.declared,
-        policy.tool_timeout_ms,
-        policy.drain_ms,
-        *policy.rest,
+        *policy.values,
         awake or None,
         offer.packed if offer else None,
     )

@@ -1,7 +1,7 @@
 -- Claims ready sessions of one shard for one worker and begins the first call in each (C-30, C-31).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {no mx le pd pv to dr wr ex bc tb aw hd}: claimer's nonce, most sessions, lease ms, policy
+-- ARGV[3] packed request {no mx pd pv to dr le wr ex bc tb aw hd}: claimer's nonce, most sessions, policy
 --   digest, version of the declared tools, begin policy (see lib/begin.lua), whether to promise to look again within
 --   2 s, what handlers may be started in all
 -- Reply: {n or -1, ready left, {{sid, owner token, lease end ms, packed work}, ...}}

@@ -48,7 +48,7 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
             "call": "t m st pr lv ru | ap rf ex el hd pd da",
             "approval": "st tn s sid run i tl m lv p u at ex | by da cm us",
             "event": "e a i m o rv x | ap",
-            "claim_request": "no mx le pd pv to dr wr ex bc tb aw hd",
+            "claim_request": "no mx pd pv to dr le wr ex bc tb aw hd",
             "begin_request": "sid tk st pd pv to dr le wr ex bc tb yd hd ol pp ap",
             "settle_request": "sid tk at r i t m x v rs res cd nx st pd pv to dr le wr ex bc tb yd hd ol",
         }.items()

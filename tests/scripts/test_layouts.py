@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import msgpack
 import pytest
 
+from ledger.attempts import Begun, Settlement, begin_next, settle_attempt
 from ledger.errors import StoreError
-from ledger.store import scripts
+from ledger.ownership import claim_sessions
+from ledger.states import MutationStatus
+from ledger.store import ScriptCall, scripts
 from ledger.store.codec import FORMAT, pack_record, raw, unpack_record
 from ledger.store.layouts import LAYOUTS, lua_for
-from tests.support.ledger import Ledger
+from tests.support.ledger import POLICY, Ledger
 
 LUA = Path(scripts.__file__).parent.parent / "lua"
 # How the scripts call a record of each layout.
@@ -69,3 +74,21 @@ def test_a_newer_format_is_refused_by_python() -> None:
     with pytest.raises(StoreError) as refused:
         unpack_record("entry", b"\x02" + packed[1:])
     assert refused.value.code == "format_too_new"
+
+
+def test_requests_have_a_value_for_each_name_of_their_layout() -> None:
+    begun = Begun(
+        "sid", "run", 0, "tool", "{}", "attempt", 1, b"\x01" * 32, 1, "turn", 2, 1, "s1", "ops", "dana", None, None
+    )
+    calls: dict[str, ScriptCall[Any]] = {
+        "claim_request": claim_sessions(0, "nonce", 1, POLICY),
+        "begin_request": begin_next(0, "sid", "token", 1, POLICY),
+        "settle_request": settle_attempt(
+            0, begun, "token", Settlement(MutationStatus.COMPLETED), next_step=2, policy=POLICY
+        ),
+    }
+    for layout, call in calls.items():
+        assert isinstance(call.args[0], bytes)
+        values = msgpack.Unpacker(raw=True)
+        values.feed(call.args[0][1:])
+        assert len(list(values)) == len(LAYOUTS[layout].fixed), layout
