@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ import pytest
 from ledger.consumer import CursorGap, FileCursorStore, OutcomeConsumer
 from ledger.erasure import sweep_retention
 from ledger.history import read_session
-from ledger.supervise.child import command_line
+from tests.support.consumer_lives import ConsumerLives
 from tests.support.publishing import SHARDS, Key, Publisher
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
@@ -32,36 +30,6 @@ def publisher(valkey: ValkeyProcess) -> Iterator[Publisher]:
     made = Publisher(valkey.url)
     yield made
     made.close()
-
-
-class Reader:
-    """A consumer process with a cursor file, and what all its lives wrote down."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self.cursor = folder / "cursor"
-        self._output = folder / "output"
-        program = [sys.executable, "-m", "tests.support.consumer_process", url, str(self.cursor), str(self._output)]
-        self._command = command_line(program)
-        self._process: subprocess.Popen[bytes] | None = None
-        self.lives: list[int] = []
-
-    def start(self) -> None:
-        """Begins a life."""
-        self._process = subprocess.Popen(self._command, cwd=Path(__file__).parents[2])
-
-    def kill(self) -> None:
-        """SIGKILL, wherever it is."""
-        assert self._process is not None
-        assert self._process.poll() is None, "the consumer ended by itself"
-        self._process.kill()
-        self._process.wait(10)
-        self.lives.append(len(self.seen()))
-
-    def seen(self) -> list[Key]:
-        """(logical turn, mutation, revision) in the order in which they were handed out."""
-        text = self._output.read_text() if self._output.exists() else ""
-        rows = [line.split() for line in text.splitlines()]
-        return [(turn, mutation, int(revision)) for turn, mutation, revision in rows]
 
 
 def _publish(publisher: Publisher, outcomes: int, dice: random.Random, sessions: list[str]) -> None:
@@ -98,25 +66,31 @@ def _in_order(seen: list[Key]) -> bool:
     return True
 
 
+@pytest.fixture
+def reader(valkey: ValkeyProcess, tmp_path: Path) -> Iterator[ConsumerLives]:
+    """A consumer of that store; nothing of it is left when a test fails."""
+    with ConsumerLives(valkey.url, tmp_path) as lives:
+        yield lives
+
+
 @pytest.mark.acceptance
 @pytest.mark.proves("C-111")
 def test_killed_at_random_it_misses_nothing_and_after_a_trim_it_resynchronises(
-    publisher: Publisher, valkey: ValkeyProcess, tmp_path: Path
+    publisher: Publisher, valkey: ValkeyProcess, reader: ConsumerLives
 ) -> None:
     seed = int.from_bytes(os.urandom(4))
     print(f"seed {seed}")
     dice = random.Random(seed)
     sessions: list[str] = []
-    reader = Reader(valkey.url, tmp_path)
-    publishing = threading.Thread(target=_publish, args=(publisher, OUTCOMES, random.Random(seed), sessions))
-    publishing.start()
-    for _ in range(KILLS):
-        reader.start()
-        # Somewhere in what it reads in this life; towards the end there may be nothing left to read.
-        wanted = len(reader.seen()) + dice.randint(1, max(1, 2 * OUTCOMES // KILLS))
-        wait_until(lambda wanted=wanted: len(reader.seen()) >= min(wanted, OUTCOMES), 30, "progress")  # type: ignore[misc]
-        reader.kill()
-    publishing.join(120)
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(_publish, publisher, OUTCOMES, random.Random(seed), sessions)
+        for _ in range(KILLS):
+            reader.start()
+            # Somewhere in what it reads in this life; towards the end there may be nothing left to read.
+            wanted = len(reader.seen()) + dice.randint(1, max(1, 2 * OUTCOMES // KILLS))
+            wait_until(lambda wanted=wanted: len(reader.seen()) >= min(wanted, OUTCOMES), 30, "progress")  # type: ignore[misc]
+            reader.kill()
+        publishing.result(120)
     reader.start()
     expected = _history(publisher, sessions)
     assert len(expected) == OUTCOMES
@@ -124,7 +98,7 @@ def test_killed_at_random_it_misses_nothing_and_after_a_trim_it_resynchronises(
     reader.kill()
     assert set(reader.seen()) == expected
     assert _in_order(reader.seen())
-    for begin, end in zip([0, *reader.lives], reader.lives, strict=False):
+    for begin, end in zip([0, *reader.ends], reader.ends, strict=False):
         life = reader.seen()[begin:end]
         assert len(set(life)) == len(life), "one life saw an outcome twice"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +10,8 @@ import pytest
 
 from ledger.consumer import CallableCursorStore, Cursors, CursorStore, FileCursorStore, RedisCursorStore
 from ledger.errors import ConfigError, StoreUnavailable
-from ledger.supervise.child import command_line
-from tests.support.publishing import SHARDS, Key, Publisher, published
+from tests.support.consumer_lives import ConsumerLives
+from tests.support.publishing import SHARDS, Publisher, published
 from tests.support.valkey import ValkeyProcess, free_port
 from tests.support.wait import wait_until
 
@@ -70,61 +68,29 @@ def test_a_store_that_is_away_is_told_apart(tmp_path: Path) -> None:
         store.save(SOME)
 
 
-class Victim:
-    """A consumer process that is killed at random points of its work."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self.output = folder / "output"
-        program = [sys.executable, "-m", "tests.support.consumer_process"]
-        self._command = command_line([*program, url, str(folder / "cursor"), str(self.output)])
-        self._process: subprocess.Popen[bytes] | None = None
-        self.ends: list[int] = []
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, cwd=Path(__file__).parents[2])
-
-    def lines(self) -> list[str]:
-        return self.output.read_text().splitlines() if self.output.exists() else []
-
-    def await_outcomes(self, count: int) -> None:
-        """Waits until that many different outcomes were seen in all."""
-        wait_until(lambda: len(set(self.lines())) >= count, 20, f"{count} outcomes to be seen")
-
-    def kill(self) -> None:
-        assert self._process is not None
-        assert self._process.poll() is None, "the consumer ended by itself"
-        self._process.kill()
-        self._process.wait(10)
-        self.ends.append(len(self.lines()))
-
-
-def keys_of(lines: list[str]) -> list[Key]:
-    parts = [line.split() for line in lines]
-    return [(turn, mutation, int(revision)) for turn, mutation, revision in parts]
-
-
 @pytest.mark.proves("C-111")
 def test_a_killed_consumer_misses_nothing(store_url: str, tmp_path: Path, valkey_session: ValkeyProcess) -> None:
     """At least once, and at every moment each turn was seen up to some revision without a hole."""
     dice = random.Random(20_11)
     publisher = Publisher(store_url)
-    victim = Victim(store_url, tmp_path)
     total = 0
-    for _ in range(6):
+    with ConsumerLives(store_url, tmp_path) as victim:
+        for _ in range(6):
+            victim.start()
+            for shard in range(SHARDS):
+                calls = dice.randint(1, 3)
+                publisher.publish(shard, calls=calls)
+                total += calls
+            wanted = dice.randint(total - SHARDS // 2, total)
+            wait_until(lambda wanted=wanted: len(set(victim.seen())) >= wanted, 20, "outcomes to be seen")  # type: ignore[misc]
+            victim.kill()
         victim.start()
-        for shard in range(SHARDS):
-            calls = dice.randint(1, 3)
-            publisher.publish(shard, calls=calls)
-            total += calls
-        victim.await_outcomes(dice.randint(total - SHARDS // 2, total))
+        expected = list(published(valkey_session.client()))
+        wait_until(lambda: set(victim.seen()) >= set(expected), 20, "every outcome to be seen")
         victim.kill()
-    victim.start()
-    expected = list(published(valkey_session.client()))
-    wait_until(lambda: set(keys_of(victim.lines())) >= set(expected), 20, "every outcome to be seen")
-    victim.kill()
     publisher.close()
 
-    seen = keys_of(victim.lines())
+    seen = victim.seen()
     assert set(seen) == set(expected)
     in_order: dict[str, list[int]] = {}
     for turn, _, revision in expected:

@@ -62,15 +62,15 @@ def _judge_recovery(report: Report) -> None:
 def _memory(first: Sample, early: Sequence[Sample], late: Sequence[Sample], report: Report) -> list[str]:
     """Processes that lived through it all, in MB. The store keeps everything for its retention: bytes a mutation."""
     pairs = {f"{who} MB": tuple(_middle(part, f"{who}_bytes") / MB for part in (early, late)) for who in WHO}
-    pairs[STORE] = tuple(
-        (_middle(part, "store_bytes") - first.store_bytes) / (_middle(part, "mutations") - first.mutations)
-        for part in (early, late)
-    )
+    if _middle(early, "mutations") - first.mutations >= STORE_FROM:
+        pairs[STORE] = tuple(
+            (_middle(part, "store_bytes") - first.store_bytes) / (_middle(part, "mutations") - first.mutations)
+            for part in (early, late)
+        )
     grown = []
     for name, (before, after) in pairs.items():
         report.figures[name] = {"10 %": round(before, 1), "100 %": round(after, 1)}
-        enough = name != STORE or _middle(early, "mutations") >= STORE_FROM
-        if enough and after > before * FLAT:
+        if after > before * FLAT:
             grown.append(f"soak: {name} grew from {before:.1f} to {after:.1f}")
     return grown
 
