@@ -1,7 +1,8 @@
 """Who waits for which run in a process, and what a hint on a journal's channel means for them.
 
-A hint is `<run id> <journal length>`, and ` end` when the run has ended. It says that something may have happened,
-never what: whoever waits registers first, then reads the store, and looks again every second.
+A hint is `<run id> <journal length>`, and ` end` when the run has ended; a message holds one a line. It says that
+something may have happened, never what: whoever waits registers first, then reads the store, and looks again every
+second.
 """
 
 from __future__ import annotations
@@ -73,7 +74,11 @@ class RunHints(Generic[E]):
         return len(self._any.keys() | self._end.keys())
 
     def heard(self, data: bytes) -> None:
-        """Hands one hint on."""
+        """Hands the hints of one message on."""
+        for line in data.split(b"\n"):
+            self._heard(line)
+
+    def _heard(self, data: bytes) -> None:
         key, _, rest = data.partition(b" ")
         ended = rest.endswith(b" end")
         with self._lock:

@@ -134,7 +134,7 @@ local R = { id = q.run, key = K.run(q.run), journal = K.journal(q.run), calls = 
            co = #q.calls, tb = q.tb, jr = q.jr, lk = q.lk, tp = q.tp, at = now,
            hw = known and 'redelivered' or 'new' },
   state = { st = 'queued', i = 0, t = turn_no, su = 0, co = q.k == 'handler' and 0 or nil } }
-journal_add(R, { e = 'run_started' })
+journal_add(R, { a = R.now, e = 'run_started' })
 
 local arguments, expires = {}, math.min(now + q.ap, ceiling)
 for index, call in ipairs(q.calls) do
@@ -161,7 +161,7 @@ for i = 0, R.meta.co - 1 do
     redis.call('ZADD', K.approvals, expires, call.ap)
     redis.call('ZADD', K.pending(q.tn), now + i / 1000, call.ap)
     pending = pending + 1
-    journal_add(R, { e = 'approval_requested', i = i, m = call.m, ap = call.ap })
+    journal_add(R, { a = R.now, e = 'approval_requested', i = i, m = call.m, ap = call.ap })
   elseif call.ap then
     call.ap, call.ex = nil, nil
   elseif call.ru and call.st == 'q' then

@@ -55,7 +55,7 @@ redis.call('ZREM', K.approvals, q.id)
 redis.call('ZREM', K.pending(approval.tn), q.id)
 count_asked(approval.sid, -1)
 local call = call_of(R, approval.i)
-journal_add(R, { e = 'approval_decided', i = approval.i, m = call.m, ap = q.id, x = wanted })
+journal_add(R, { a = R.now, e = 'approval_decided', i = approval.i, m = call.m, ap = q.id, x = wanted })
 if wanted == 'approved' then
   call.st, call.hd, call.da = 'q', true, is_handler(R) and now or nil
   touch(R, approval.i)

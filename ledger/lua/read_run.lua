@@ -18,9 +18,9 @@ local seq_key, store_id, seen, run, tenant = KEYS[1], ARGV[1], ARGV[2], ARGV[3],
 
 guard(seq_key, store_id, seen)
 local now = store_now()
-local R = load_run(run, now)
+local R, fields = load_whole_run(run, now)
 local S = R and R.meta.tn == tenant and session_of(R)
 if not S then return { -1, 0, {} } end
 local n = -1
-if not R.state.en and expire_due(S, R) then n = raise_seq(seq_key) end
-return { n, WAKE, run_view(S, R) }
+if not R.state.en and expire_due(S, R) then n, fields = raise_seq(seq_key), nil end
+return { n, WAKE, run_view(S, R, fields) }

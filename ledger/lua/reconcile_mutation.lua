@@ -49,7 +49,7 @@ local run, index = string.match(entry.ri, '^(%x+):(%d+)$')
 if before == 'u' then redis.call('HDEL', K.args(S.sid), entry.ri) end
 if redis.call('EXISTS', K.run(run)) == 1 then
   local R = { id = run, journal = K.journal(run), events = {}, now = now }
-  journal_add(R, { e = 'mutation_outcome', i = tonumber(index), m = q.m, o = record, rv = entry.rv })
+  journal_add(R, { a = R.now, e = 'mutation_outcome', i = tonumber(index), m = q.m, o = record, rv = entry.rv })
   journal_flush(R)
 end
 return { raise_seq(seq_key), 'reconciled', record, entry.rv }

@@ -30,11 +30,11 @@ local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], read_settle_reques
 
 q.pn = guard(seq_key, store_id, seen)
 local now = store_now()
-local S = load_session(q.sid)
+local S = load_session(q.sid, q.m and turn_field(q.t), q.m and entry_field(q.t, q.m))
 if not S then refuse('ATTEMPT_MISMATCH', 'the session is gone') end
 local owned = S.owner == q.tk
 local in_flight = S.current and S.current.at == q.at
-local R = load_run(q.r, now)
+local R = load_run(q.r, now, q.i)
 S.out, S.at_hand = {}, R
 local how, record, revision = 'settled', '', 0
 
@@ -71,7 +71,7 @@ local function settle_mutation()
   elseif entry.s == 's' or (entry.s == 'u' and not entry.fh and q.v ~= 'u') then
     how = entry.s == 's' and 'settled' or 'late'
     entry.fh = true
-    apply_status(S, R, q.t, q.m, entry, q.v, q.rs, now)
+    record = apply_status(S, R, q.t, q.m, entry, q.v, q.rs, now)
     if call and (call.st == 'g' or call.st == 'u') then
       call.rf = q.cd
       end_attempted_call(R, q.i, q.v, q.res)
@@ -84,7 +84,8 @@ local function settle_mutation()
     end
     how = 'repeated'
   end
-  record, revision = outcome_record(turn_id(S, q.t), hex(q.m), entry), entry.rv
+  if record == '' then record = outcome_record(turn_id(S, q.t), hex(q.m), entry) end
+  revision = entry.rv
 end
 
 local function settle_unprotected()

@@ -33,6 +33,14 @@ def test_only_the_end_wakes_whoever_waits_for_it(hints: RunHints[threading.Event
         assert any_hint.is_set()
 
 
+def test_one_message_may_hold_the_hints_of_several_runs(hints: RunHints[threading.Event]) -> None:
+    with hints.watch_end("run1") as first, hints.watch("run2") as second, hints.watch_end("run2") as not_yet:
+        hints.heard(b"run1 5 end\nrun2 2")
+        assert first.is_set()
+        assert second.is_set()
+        assert not not_yet.is_set()
+
+
 def test_an_end_that_nobody_waited_for_is_told_to_the_first_who_comes(hints: RunHints[threading.Event]) -> None:
     hints.heard(b"run1 5 end")
     hints.heard(b"run2 4")

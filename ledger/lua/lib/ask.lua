@@ -8,6 +8,6 @@ local function ask_person(S, R, i, approval, expires)
   redis.call('ZADD', K.approvals, expires, approval)
   redis.call('ZADD', K.pending(R.meta.tn), R.now, approval)
   count_asked(S.sid, 1)
-  journal_add(R, { e = 'approval_requested', i = i, m = call.m, ap = approval })
+  journal_add(R, { a = R.now, e = 'approval_requested', i = i, m = call.m, ap = approval })
   touch(R, i)
 end

@@ -19,7 +19,7 @@ local function check_step(S, token, step, kind)
 end
 
 local function arguments_of(R, i)
-  return redis.call('HGET', K.args(R.meta.sid), R.id .. ':' .. i)
+  return redis.call('HGET', K.args(R.meta.sid), R.id .. ':' .. text(i))
 end
 
 -- The call to begin, a list: session hash, run, call, tool, arguments, attempt, step, mutation (raw), turn number and id,
@@ -54,7 +54,7 @@ end
 local function refuse_call(R, i, code)
   local call = call_of(R, i)
   call.rf = code
-  journal_add(R, { e = 'tool_result', i = i, m = call.m, x = code })
+  journal_add(R, { a = R.now, e = 'tool_result', i = i, m = call.m, x = code })
   end_call(R, i, 'r')
 end
 
@@ -109,10 +109,10 @@ local function start_call(S, R, i, current, step, arguments)
   call.st = 'g'
   touch(R, i)
   R.state.st = 'running'
-  S.current, S.voided, S.step = current, nil, step .. 'b'
+  S.current, S.voided, S.step = current, nil, text(step) .. 'b'
   put(S, 'p', S.step)
   put(S, 'c', current)
-  journal_add(R, { e = 'tool_execution_started', i = i, m = call.m })
+  journal_add(R, { a = R.now, e = 'tool_execution_started', i = i, m = call.m })
   save_run(R)
   return work_reply(S, R, current, arguments)
 end
@@ -122,13 +122,13 @@ local function begin_call(S, R, i, q, step)
   local call = call_of(R, i)
   local deadline = call_deadline(R, call, q)
   if R.now >= R.meta.ce or deadline <= R.now then
-    journal_add(R, { e = 'tool_result', i = i, m = call.m, x = 'deadline' })
+    journal_add(R, { a = R.now, e = 'tool_result', i = i, m = call.m, x = 'deadline' })
     end_call(R, i, 'n')
     return nil
   end
   local arguments = arguments_of(R, i)
   if not arguments then return refuse_call(R, i, 'arguments_changed') end
-  local attempt = q.tk .. '-' .. step
+  local attempt = q.tk .. '-' .. text(step)
   local current = { k = 'u', r = R.id, i = i, at = attempt, st = step, dl = deadline }
   if not call.pr then return start_call(S, R, i, current, step, arguments) end
 
@@ -148,10 +148,10 @@ local function begin_call(S, R, i, q, step)
     redis.call('HSET', K.approval(call.ap), 'a', pack_approval(approval))
   end
 
-  local entry = known or { tl = call.t, o = #turn.ms + 1 }
+  local entry = known or { s = nil, tl = call.t, at = nil, na = nil, rv = nil, o = #turn.ms + 1, ri = nil, x = nil, fh = nil }
   if not known then table.insert(turn.ms, call.m) end
   entry.pa = entry.vo ~= entry.at and entry.at or nil
-  entry.s, entry.at, entry.na, entry.ri = 's', attempt, deadline + q.dr + q.le, R.id .. ':' .. i
+  entry.s, entry.at, entry.na, entry.ri = 's', attempt, deadline + q.dr + q.le, R.id .. ':' .. text(i)
   -- What an earlier attempt left says nothing about this one.
   entry.pc, entry.pl = entry.rc, nil
   entry.r, entry.rc, entry.ls, entry.vo, entry.fh, entry.rb = nil, nil, nil, nil, nil, nil
@@ -165,7 +165,7 @@ end
 
 -- A start mark that no owner holds any more is not a reason to start again.
 local function end_orphan(R, i)
-  journal_add(R, { e = 'tool_result', i = i, m = call_of(R, i).m, x = 'u' })
+  journal_add(R, { a = R.now, e = 'tool_result', i = i, m = call_of(R, i).m, x = 'u' })
   end_call(R, i, 'u')
 end
 
@@ -210,13 +210,14 @@ local function head_work(S, R, q, step)
   return work
 end
 
--- The next thing this owner does in its session; ends, parks and skips runs on the way.
+-- The next thing this owner does in its session; ends, parks and skips runs on the way. Without any: nil, and whether
+-- runs stay queued that it passed over.
 local function next_work(S, q, step, now)
   local place = 0
   for _ = 1, 200 do
     local head = redis.call('ZRANGE', K.queue(S.sid), place, place)[1]
-    if not head then return nil end
-    local R = S.at_hand and S.at_hand.id == head and S.at_hand or load_run(head, now)
+    if not head then return nil, place > 0 end
+    local R = S.at_hand and S.at_hand.id == head and S.at_hand or load_run(head, now, 0)
     if not R or R.state.en then
       redis.call('ZREM', K.queue(S.sid), head)
     elseif q.ol and not live_place(S, head) then
@@ -249,7 +250,7 @@ local function answered_before(S, q, now)
   local gone = gave_up(S, q.tk, q.st)
   if gone then return gone end
   if check_step(S, q.tk, q.st, 'b') then
-    local attempt = q.tk .. '-' .. q.st
+    local attempt = q.tk .. '-' .. text(q.st)
     local work = same_work(S, attempt, now)
     work = work or same_handler(S, q.st, q.hd, now)
     if work then return work end
@@ -268,9 +269,9 @@ local function begin_or_give_up(S, q, now)
     make_ready(S.sid, now)
     return answer
   end
-  local work = next_work(S, q, q.st, now)
+  local work, left = next_work(S, q, q.st, now)
   if work then return work end
-  if #S.live > 0 or redis.call('ZCARD', K.queue(S.sid)) > 0 then return { k = 'parked', w = count_news(S) } end
+  if left or #S.live > 0 then return { k = 'parked', w = count_news(S) } end
   return give_up(S, q.tk, q.st, 'r')
 end
 

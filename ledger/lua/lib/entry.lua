@@ -9,7 +9,7 @@
 --   ones {at by an no}: when, who answered, c|a|u, note
 
 local function entry_field(number, mutation)
-  return 'm' .. number .. ':' .. mutation
+  return 'm' .. text(number) .. ':' .. mutation
 end
 
 local function load_entry(S, number, mutation)

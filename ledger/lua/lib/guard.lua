@@ -35,7 +35,26 @@ local function store_now()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
+-- What was written is hinted at once, at the end: journals by a line each (see journal.lua).
+local HINTS, HINTS_CHANNEL
+--!each-call HINTS = nil
+
 -- Every write raises the counter, also a repeat, so that the WAITAOF after it has something to wait for (C-22).
 local function raise_seq(seq_key)
+  if HINTS then redis.call('SPUBLISH', HINTS_CHANNEL, HINTS) end
   return redis.call('HINCRBY', seq_key, 'n', 1)
+end
+
+-- A whole number, or one that is spelled out already, as text. Lua spells each number as if it had a fraction, which
+-- costs more than a look-up by far.
+local SPELLED, SPELLED_MAX = {}, 1000
+
+local function text(number)
+  local spelled_out = SPELLED[number]
+  if not spelled_out then
+    if type(number) == 'string' then return number end
+    spelled_out = string.format('%d', number)
+    if number < SPELLED_MAX then SPELLED[number] = spelled_out end
+  end
+  return spelled_out
 end

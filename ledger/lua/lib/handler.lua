@@ -48,7 +48,7 @@ local function start_handler(S, R, hd, step)
   redis.call('ZREM', K.queue(S.sid), R.id)
   table.insert(S.live, { r = R.id, st = step })
   save_live(S)
-  S.step = step .. 'b'
+  S.step = text(step) .. 'b'
   put(S, 'p', S.step)
   count_news(S)
   save_run(R)
@@ -142,7 +142,7 @@ local function call_report(S, R, i)
   local call = call_of(R, i)
   local entry = call.pr and R.state.t and load_entry(S, R.state.t, call.m) or nil
   local shown = entry and (ATTEMPTED[call.st] or (call.st == 'r' and REFUSAL[entry.s] == call.rf))
-  local result = ATTEMPTED[call.st] and redis.call('HGET', R.key, 'r' .. i)
+  local result = ATTEMPTED[call.st] and redis.call('HGET', R.key, 'r' .. text(i))
   return { i = i, st = call.st, rf = call.rf or false, ap = call.ap or false, lf = clock_left(R), now = R.now,
     turn = R.state.t and turn_id(S, R.state.t) or false, res = result or false,
     o = shown and outcome_record(turn_id(S, R.state.t), hex(call.m), entry) or false }

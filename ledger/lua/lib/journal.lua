@@ -5,13 +5,12 @@ local JOURNAL_MAX = 1000
 local TERMINAL_EVENT = { run_completed = true, run_failed = true, mutation_outcome = true }
 
 local function journal_add(R, event)
-  event.a = R.now
   R.events[#R.events + 1] = event
 end
 
 -- A rule's answer is recorded as such: by its name, and as no person's (C-43).
 local function answered_by_rule(R, i, call)
-  journal_add(R, { e = 'approval_decided', i = i, m = call.m, x = 'rule:' .. call.ru })
+  journal_add(R, { a = R.now, e = 'approval_decided', i = i, m = call.m, x = 'rule:' .. call.ru })
 end
 
 -- What of the events has room behind the first `length`, packed. At its bound a journal says `truncated` once (the run's
@@ -28,7 +27,7 @@ local function with_room(R, length)
   return out
 end
 
--- A hint says `<run id> <length>`, and ` end` when the run has ended.
+-- A hint says `<run id> <length>`, and ` end` when the run has ended; a script's hints are the lines of one message.
 local function journal_flush(R)
   local count = #R.events
   if count == 0 then return end
@@ -41,7 +40,8 @@ local function journal_flush(R)
     length = #out > 0 and redis.call('RPUSH', R.journal, unpack(out))
   end
   if length then
-    redis.call('SPUBLISH', K.journal_signal, R.id .. ' ' .. length .. (R.state and R.state.en and ' end' or ''))
+    local hint = R.id .. ' ' .. text(length) .. (R.state and R.state.en and ' end' or '')
+    HINTS, HINTS_CHANNEL = HINTS and (HINTS .. '\n' .. hint) or hint, K.journal_signal
   end
   R.events = {}
 end

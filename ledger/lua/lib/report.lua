@@ -12,7 +12,8 @@ local function apply_status(S, R, number, mutation, entry, status, reason, now)
   save_turn(S, number, turn)
   -- Without its run nobody ends the call any more, so what was kept for the unknown goes here (C-83).
   if not R and status ~= 'u' then redis.call('HDEL', K.args(S.sid), entry.ri) end
-  if R then journal_add(R, { e = 'mutation_outcome', m = mutation, o = record, rv = entry.rv, i = R.at_call }) end
+  if R then journal_add(R, { a = R.now, e = 'mutation_outcome', m = mutation, o = record, rv = entry.rv, i = R.at_call }) end
+  return record
 end
 
 -- A plan has 32 calls; a handler may make more, and its run must stay readable in one piece (C-71).
@@ -27,10 +28,10 @@ end
 -- Ends call `i` in its run with what its mutation came to, and keeps the tool's own content for the journal's life.
 local function end_attempted_call(R, i, status, result)
   if keeps_result(R, result) then
-    R.out[#R.out + 1] = 'r' .. i
+    R.out[#R.out + 1] = 'r' .. text(i)
     R.out[#R.out + 1] = result
   end
-  journal_add(R, { e = 'tool_result', i = i, m = call_of(R, i).m, x = status })
+  journal_add(R, { a = R.now, e = 'tool_result', i = i, m = call_of(R, i).m, x = status })
   end_call(R, i, CALL_STATUS[status])
 end
 

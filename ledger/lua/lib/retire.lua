@@ -23,7 +23,7 @@ local function retire_turn(S, number, turn, now, tombstone_ms)
       drop(S, 'd' .. delivery)
     end
   end
-  drop(S, 't' .. number)
+  drop(S, turn_field(number))
   for i, kept in ipairs(S.meta.ts) do
     if kept == number then table.remove(S.meta.ts, i) break end
   end

@@ -16,12 +16,26 @@
 
 local ENDED = { d = true, x = true, k = true, c = true, f = true, u = true, n = true, r = true, z = true }
 
-local function load_run(run, now)
+-- `ahead` may name the call that is needed first, which is then read in the same command.
+local function load_run(run, now, ahead)
   local key = K.run(run)
-  local f = redis.call('HMGET', key, 'm', 's')
+  local f = ahead and redis.call('HMGET', key, 'm', 's', text(ahead)) or redis.call('HMGET', key, 'm', 's')
   if not f[1] then return nil end
   return { id = run, key = key, journal = K.journal(run), meta = read_run_meta(f[1]),
-           state = read_run_state(f[2]), calls = {}, dirty = {}, events = {}, out = {}, now = now }
+           state = read_run_state(f[2]), calls = {}, dirty = {}, events = {}, out = {}, now = now,
+           ahead = ahead, call_ahead = f[3] }
+end
+
+-- For those who show all of a run: its hash is read once, and given as second answer.
+local function load_whole_run(run, now)
+  local key = K.run(run)
+  local fields, f = redis.call('HGETALL', key), {}
+  for at = 1, #fields, 2 do f[fields[at]] = fields[at + 1] end
+  if not f.m then return nil end
+  local R = { id = run, key = key, journal = K.journal(run), meta = read_run_meta(f.m), state = read_run_state(f.s),
+              calls = {}, dirty = {}, events = {}, out = {}, now = now, ahead = nil, call_ahead = nil }
+  for i = 0, (R.state.co or R.meta.co) - 1 do R.calls[i] = read_call(f[text(i)]) end
+  return R, fields
 end
 
 -- The session of a run; nil when it was erased or has expired, even if a new one took its name (C-81, C-82).
@@ -33,7 +47,9 @@ end
 local function call_of(R, i)
   local call = R.calls[i]
   if not call then
-    call = read_call(redis.call('HGET', R.key, tostring(i)) or nil)
+    local raw = R.call_ahead
+    if i ~= R.ahead then raw = redis.call('HGET', R.key, text(i)) end
+    call = read_call(raw or nil)
     R.calls[i] = call
   end
   return call
@@ -58,7 +74,7 @@ local function save_run(R)
   args[#args + 1] = 's'
   args[#args + 1] = pack_run_state(R.state)
   for i in pairs(R.dirty) do
-    args[#args + 1] = tostring(i)
+    args[#args + 1] = text(i)
     args[#args + 1] = pack_call(R.calls[i])
   end
   redis.call('HSET', R.key, unpack(args))
@@ -77,7 +93,7 @@ local function clock_start(R)
 end
 
 local function drop_arguments(R, i)
-  redis.call('HDEL', K.args(R.meta.sid), R.id .. ':' .. i)
+  redis.call('HDEL', K.args(R.meta.sid), R.id .. ':' .. text(i))
 end
 
 -- Pending requests are counted per session (C-71).
@@ -94,7 +110,7 @@ local function close_approval(R, call, state)
     redis.call('ZREM', K.approvals, call.ap)
     redis.call('ZREM', K.pending(R.meta.tn), call.ap)
     count_asked(R.meta.sid, -1)
-    journal_add(R, { e = 'approval_decided', i = approval.i, m = call.m, ap = call.ap, x = state })
+    journal_add(R, { a = R.now, e = 'approval_decided', i = approval.i, m = call.m, ap = call.ap, x = state })
   end
 end
 
@@ -183,7 +199,7 @@ local function finish_run(S, R, code)
     redis.call('ZADD', K.expiry, S.meta.lm + S.meta.ia, S.sid)
   end
   save_meta(S)
-  journal_add(R, { e = s.st == 'failed' and 'run_failed' or 'run_completed', x = code or s.st })
+  journal_add(R, { a = R.now, e = s.st == 'failed' and 'run_failed' or 'run_completed', x = code or s.st })
   save_run(R)
   if not s.t then
     redis.call('ZADD', K.forget, R.now + R.meta.jr, S.sid .. R.meta.d .. R.id)

@@ -16,12 +16,16 @@
 --                   earlier runs, attached only (no delivery id was given)
 --   l<raw digest>   run that identical requests without a delivery id attach to while it lives (C-61)
 
-local function load_session(sid)
+-- Fields that are needed next may be named: read in the same command, they wait in `S.ahead`.
+local function load_session(sid, one, other)
   local key = K.session(sid)
-  local f = redis.call('HMGET', key, 'meta', 'o', 'p', 'c', 'h', 'w')
+  local f = one and redis.call('HMGET', key, 'meta', 'o', 'p', 'c', 'h', 'w', one, other)
+    or redis.call('HMGET', key, 'meta', 'o', 'p', 'c', 'h', 'w')
   if not f[1] then return nil end
+  -- What most scripts add is named here, so that the table is made at its size.
   local S = { sid = sid, key = key, meta = read_session(f[1]), owner = f[2] or nil, step = f[3] or nil,
-              live = unpack_record(f[5] or nil) or {}, news = f[6] or nil }
+              live = unpack_record(f[5] or nil) or {}, news = f[6] or nil, current = nil, voided = nil, out = nil,
+              at_hand = nil, ahead = one and { [one] = f[7], [other] = f[8] } }
   local current = read_current(f[4] or nil)
   if current and current.k == 'v' then S.voided = current else S.current = current end
   return S
@@ -48,6 +52,7 @@ end
 -- With `S.out` set, what a script writes into the session's hash is kept there until `save_session` writes all of it
 -- at once: fields are texts, or records that are packed then.
 local function put(S, field, value)
+  if S.ahead then S.ahead[field] = nil end
   if S.out then
     S.out[field] = value
   else
@@ -58,10 +63,13 @@ end
 local function get_record(S, field, read)
   local kept = S.out and S.out[field]
   if kept then return kept end
-  return read(redis.call('HGET', S.key, field) or nil)
+  local raw = S.ahead and S.ahead[field]
+  if raw == nil then raw = redis.call('HGET', S.key, field) end
+  return read(raw or nil)
 end
 
 local function drop(S, field)
+  if S.ahead then S.ahead[field] = nil end
   if S.out then S.out[field] = nil end
   redis.call('HDEL', S.key, field)
 end
@@ -82,7 +90,10 @@ end
 
 -- A logical turn id names its session's nonce and the turn's number: nothing to look up, nothing to guess.
 local function turn_id(S, number)
-  return string.match(P, '{(%x+)}') .. S.meta.no .. string.format('%08x', number)
+  if S.id_of ~= number then
+    S.id_of, S.id = number, string.match(P, '{(%x+)}') .. S.meta.no .. string.format('%08x', number)
+  end
+  return S.id
 end
 
 -- Only the very text that `turn_id` makes names a turn: number parsing alone would take other spellings too.
@@ -92,12 +103,16 @@ local function turn_number(S, id)
   return nil
 end
 
+local function turn_field(number)
+  return 't' .. text(number)
+end
+
 local function load_turn(S, number)
-  return get_record(S, 't' .. number, read_turn)
+  return get_record(S, turn_field(number), read_turn)
 end
 
 local function save_turn(S, number, turn)
-  put(S, 't' .. number, turn)
+  put(S, turn_field(number), turn)
 end
 
 local function disown(S)
