@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 PATIENCE_SECONDS = 0.25
@@ -19,3 +19,17 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=PATIENCE_SECONDS)
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` to its end; a cancellation that comes meanwhile takes effect then. Raises what `work` raises."""
+    task = asyncio.create_task(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError

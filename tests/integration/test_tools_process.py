@@ -99,6 +99,20 @@ def test_closing_does_not_wait_for_a_handshake(tmp_path: Path) -> None:
     assert not alive(fake.pids())
 
 
+def test_closing_waits_for_a_server_that_is_being_put_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handshake took too long; whoever closes then must not leave the rest of its end to nobody."""
+    monkeypatch.setattr("workers.tools.connection.OPEN_SECONDS", 0.5)
+    fake = FakeServer(tmp_path, no_list=True, ignore_eof=True, ignore_term=True)
+
+    async def main() -> None:
+        async with routed(fake.stdio()):
+            await wait_until_async(lambda: fake.events("eof"), 10, "the server to be told to end")
+
+    asyncio.run(main())
+    assert len(fake.pids()) == 1
+    assert not alive(fake.pids())
+
+
 def test_a_server_is_out_of_reach_of_the_terminals_signals(tmp_path: Path) -> None:
     """Ctrl-C reaches the worker's group; its calls in flight must still be drained."""
     fake = FakeServer(tmp_path)

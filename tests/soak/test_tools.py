@@ -37,6 +37,8 @@ SESSIONS = max(20, CALLS // 40)
 CANCELS = 0.1
 """Of the calls to rough servers, how many are cancelled on the way."""
 DISTURB_SECONDS = 2.0
+FDS_MORE = 4
+"""Idle connections to HTTP servers come and go; a leak at every kill or cancel would be dozens."""
 RSS_GROWTH_KIB = 48 * 1024
 TIMING = {
     "lease_seconds": 20.0,
@@ -253,7 +255,7 @@ def test_whatever_servers_do_nothing_leaks_and_every_status_is_right(soak: Soak)
     crowded = {name: told for name, told in after.connections.items() if len(told) > 1}
     assert crowded == {}, f"seed {SEED}"
     assert after.tasks <= before.tasks, f"seed {SEED}: {more}"
-    assert after.fds <= before.fds, f"seed {SEED}"
+    assert after.fds <= before.fds + FDS_MORE, f"seed {SEED}"
     assert after.children <= before.children, f"seed {SEED}"
     assert after.threads <= before.threads + 2, f"seed {SEED}"
     assert after.rss_kib - before.rss_kib < RSS_GROWTH_KIB, f"seed {SEED}"

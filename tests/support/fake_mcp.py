@@ -262,6 +262,7 @@ def serve_stdio() -> None:
             reply = answer_setup(message)
             if reply is not None:
                 emit(reply)
+    note("eof")
     while SETTINGS.get("ignore_eof"):
         time.sleep(3600)
 

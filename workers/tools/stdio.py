@@ -20,6 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from ledger.config import McpServerConfig, resolve_secret
 from ledger.faultpoints import reach
+from ledger.tasks import to_the_end
 from workers.tools.channel import Channel, Health
 from workers.tools.one_call import CURRENT
 from workers.tools.process import ServerProcess
@@ -58,9 +59,14 @@ async def open_stdio(config: McpServerConfig, *, stderr: int = asyncio.subproces
             health.fail("closed")
             reader.close()
             # The server may have to write before it can end, so its output is drained until it has.
-            await process.stop()
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            # Whoever is in a hurry must not leave a process behind that nobody waits for.
+            await to_the_end(_ended(process, reading))
+
+
+async def _ended(process: ServerProcess, reading: asyncio.Task[None]) -> None:
+    await process.stop()
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
 
 
 @asynccontextmanager
