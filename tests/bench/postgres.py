@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +29,10 @@ def find() -> Path | None:
 
 
 class Postgres:
-    """One server; it refuses to run as root, so root starts it as Debian's user `postgres`."""
+    """One server; it refuses to run as root, so root starts it as Debian's user `postgres`.
+
+    That user may not pass through the folders of a checkout, so its files are then in a temporary folder of their own.
+    """
 
     def __init__(self, directory: Path, programs: Path) -> None:
         self._directory = directory
@@ -41,11 +45,11 @@ class Postgres:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
 
     def __enter__(self) -> Self:
+        if os.getuid() == 0:
+            self._directory = Path(tempfile.mkdtemp(prefix=f"{self._directory.name}-"))
+            shutil.chown(self._directory, USER)
         self._directory.mkdir(parents=True, exist_ok=True)
         data = self._directory / "data"
-        if os.getuid() == 0:
-            shutil.chown(self._directory, USER)
-            self._directory.chmod(0o755)
         initdb = [str(self._programs / "initdb"), "-D", str(data), "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync"]
         made = subprocess.run(self._as_user(initdb), check=False, capture_output=True, cwd="/")
         if made.returncode:
@@ -60,7 +64,7 @@ class Postgres:
             "shared_buffers=256MB",
         ):
             command += ["-c", setting]
-        with (self._directory.parent / f"{self._directory.name}.log").open("wb") as log:
+        with (self._directory / "server.log").open("wb") as log:
             self._process = subprocess.Popen(command_line(self._as_user(command)), stdout=log, stderr=log, cwd="/")
         self._wait()
         return self
@@ -77,7 +81,7 @@ class Postgres:
     def version(self) -> str:
         """As the program says."""
         told = subprocess.run([str(self._programs / "postgres"), "--version"], check=True, capture_output=True)
-        return told.stdout.decode().split()[-1] if told.stdout else "unknown"
+        return told.stdout.decode().split()[2]
 
     def _as_user(self, command: list[str]) -> list[str]:
         return (
