@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterator
 
 from tests.bench.measure import Figure, Goal, Options, plain, say
 from tests.bench.scene import Scene
-from tests.bench.worker_path import WorkerPath
+from tests.bench.worker_path import SESSIONS, WorkerPath
 
 SIZES = (1_000, 100_000, 1_000_000)
 FILL_AT_ONCE = 50_000
@@ -43,9 +44,8 @@ def _fill(path: WorkerPath, held: int, size: int) -> None:
 
 
 def _some(size: int) -> Iterator[str]:
-    """Sessions picked at random among all."""
-    while True:
-        yield f"flat-{random.randrange(size)}"
+    """As many sessions each time, picked at random among all, again and again: only what lies beside them differs."""
+    return itertools.cycle([f"flat-{n}" for n in random.sample(range(size), SESSIONS)])
 
 
 def _cost(path: WorkerPath, size: int) -> tuple[float, float, float]:
