@@ -45,17 +45,18 @@ class Told:
 
 @dataclass
 class Acknowledged:
-    """Everything that anybody was told."""
+    """Everything that anybody was told. `shown`: requests that people saw, however their decision was answered."""
 
     handed: list[Handed] = field(default_factory=list)
     decisions: dict[str, str] = field(default_factory=dict)
     told: list[Told] = field(default_factory=list)
     refused: int = 0
+    shown: set[str] = field(default_factory=set)
 
     def copy(self) -> Acknowledged:
         """As of now; what is acknowledged while somebody checks comes too late to be held against the store."""
         handed = [replace(one) for one in list(self.handed)]
-        return Acknowledged(handed, dict(self.decisions), list(self.told), self.refused)
+        return Acknowledged(handed, dict(self.decisions), list(self.told), self.refused, set(self.shown))
 
     @property
     def promises(self) -> int:
@@ -224,6 +225,7 @@ class Traffic:
         for approval in reply.body["approvals"] if reply else ():
             decision = "deny" if self._dice.random() < 0.1 else "approve"
             path = f"/api/approvals/{approval['id']}"
+            self.acks.shown.add(approval["id"])
             said = self._ask(
                 lambda api, path=path, decision=decision: api.as_("approver-token-1").post(path, {"decision": decision})  # type: ignore[misc]  # bound
             )

@@ -58,7 +58,8 @@ async def _read(evidence: Evidence) -> Read:
         ids = [handed.run_id for handed in evidence.acks.handed if handed.run_id]
         replies = await _all(store, [read_run(_shard(run), run, TENANT) for run in ids])
         runs = {run: reply.run for run, reply in zip(ids, replies, strict=True)}
-        asked = sorted({call.approval_id for run in runs.values() if run for call in run.calls if call.approval_id})
+        of_runs = {call.approval_id for run in runs.values() if run for call in run.calls if call.approval_id}
+        asked = sorted(of_runs | evidence.acks.shown)
         rows = await _all(store, [read_approval(_shard(one), TENANT, one) for one in asked])
         approvals: dict[str, Approval | None] = {
             one: row.approvals[0] if row.approvals else None for one, row in zip(asked, rows, strict=True)

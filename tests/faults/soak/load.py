@@ -204,6 +204,7 @@ class Load:
         try:
             reply = api.get("/api/approvals")
             for approval in reply.body["approvals"] if reply.status == 200 else ():
+                self.acks.shown.add(approval["id"])
                 said = api.post(f"/api/approvals/{approval['id']}", {"decision": "approve"})
                 if said.status == 200:
                     self.acks.decisions[approval["id"]] = "approve"
