@@ -48,7 +48,7 @@ class Level(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What `/readyz`, the console and `doctor` show (C-21)."""
+    """What `/readyz` and `doctor` show (C-21)."""
 
     VERIFIED = "verified"  # every checkpoint is confirmed on disk, settings checked
     ATTESTED = "attested"  # the operator vouches for the service

@@ -14,7 +14,7 @@ from ledger.tombstone import load_key, pin_key
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port [8321].")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port [service.port, 8321].")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Server processes.")
 @common
 def serve(settings: Settings, host: str, port: int | None, workers: int) -> None:

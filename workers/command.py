@@ -17,7 +17,9 @@ TITLE = "mutation-ledger worker"
 
 @click.command()
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
-@click.option("--concurrency", type=click.IntRange(1, 100_000), help="Sessions at once in a process [256].")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 100_000), help="Sessions at once in a process [workers.concurrency, 256]."
+)
 @common
 def worker(settings: Settings, processes: int, concurrency: int | None) -> int:
     """Execute approved mutations: own sessions, dispatch once, settle. SIGTERM drains."""

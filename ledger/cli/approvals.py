@@ -25,9 +25,8 @@ _FIXES = {
 
 def api_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate an API command with --url and --token; it gets `url` and `token`, which may be None."""
-    function = click.option("--url", envvar="MUTATION_LEDGER_URL", help="The front door [http://127.0.0.1:8321].")(
-        function
-    )
+    where = "The front door; else MUTATION_LEDGER_URL [http://127.0.0.1 at service.port, 8321]."
+    function = click.option("--url", envvar="MUTATION_LEDGER_URL", help=where)(function)
     return click.option("--token", envvar="MUTATION_LEDGER_TOKEN", help="Better in MUTATION_LEDGER_TOKEN.")(function)
 
 

@@ -37,7 +37,7 @@ class Role(StrEnum):
     HOST = "host"  # mutation state, metadata
     APPROVE = "approve"  # read and decide approvals
     ERASE = "erase"  # erase sessions
-    OPS = "ops"  # metrics, console operations
+    OPS = "ops"  # metrics
 
 
 class RedisConfig(Section):

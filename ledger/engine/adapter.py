@@ -25,7 +25,7 @@ class Adapter:
         """An event of the run's journal, in order; `tool_execution_started` among them proves nothing remote."""
 
     def request_human(self, request: HumanRequest) -> Awaitable[HumanDecision | None] | HumanDecision | None:
-        """Asks a person. None leaves the request to other channels: console, Slack, API, command line."""
+        """Asks a person. None leaves the request to other channels: the API, the command line."""
 
     def on_decision(self, request: HumanRequest, result: str) -> Awaitable[None] | None:
         """What became of this adapter's answer: `approved`, `denied`, or the code of its refusal.
