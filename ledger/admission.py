@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ledger.budget import ApprovedMutationBudget
+from ledger.errors import Refused
 from ledger.identity import content_digest, delivery_identity, mutation_identity_of, session_hash
 from ledger.ids import new_id, shard_of_session
 from ledger.records import Run
@@ -20,7 +21,8 @@ from ledger.store.codec import pack
 class ProposedCall:
     """One call, resolved by policy. `tool` is canonical (C-03), `arguments` its canonical JSON text.
 
-    `budget_eligible` leaves the allowance to the worker's budget, `allowance_ms` brings that of the host (C-52).
+    `budget_eligible` leaves the allowance to the worker's budget, `allowance_ms` brings that of the host (C-52). With a
+    `refusal` its delivery is not admitted, unless it was before or the ledger says what became of the call.
     """
 
     tool: str
@@ -30,6 +32,7 @@ class ProposedCall:
     rule: str | None = None
     budget_eligible: bool = False
     allowance_ms: int | None = None
+    refusal: Refused | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> 
     Without a `delivery_id` one is made here, so the same call value must be re-sent, not built anew.
 
     Raises when run, Refused with: delivery_mismatch, delivery_retired, logical_turn_unavailable, delivery_limit,
-    queue_full, approvals_full, policy_stale.
+    queue_full, approvals_full, policy_stale, and the refusals of its calls.
     """
     sid = session_hash(delivery.tenant, delivery.session_id)
     shard = shard_of_session(sid, shards)
@@ -155,7 +158,8 @@ def _coalescing_key(delivery: Delivery, content: bytes) -> bytes:
 
 
 def _call(call: ProposedCall, shard: int) -> dict[str, Any]:
-    return {
+    refused = {} if call.refusal is None else {"xc": call.refusal.code.upper(), "xd": str(call.refusal)}
+    return refused | {
         "t": call.tool,
         "m": bytes.fromhex(mutation_identity_of(call.tool, call.arguments)),
         "a": call.arguments,

@@ -14,6 +14,7 @@ import structlog
 
 from ledger.admission import AdmissionLimits, Admitted, Delivery, ProposedCall, admit_delivery
 from ledger.budget import ApprovedMutationBudget
+from ledger.catalogs import KnownCatalogs
 from ledger.config import Config
 from ledger.declared import LivePolicy
 from ledger.errors import InvalidRequest, Refused
@@ -24,6 +25,7 @@ from ledger.plugins import Plugins
 from ledger.policy import Policy, Resolution
 from ledger.store.call import ScriptCall
 from ledger.strict_json import check_arguments
+from ledger.tool_names import MCP_PREFIX, split_tool
 
 DAY_MS = 86_400_000
 POLICY_STALE = "policy_stale"
@@ -85,6 +87,7 @@ class Proposer:
     limits: AdmissionLimits
     live: LivePolicy = field(init=False)
     host_budget: ApprovedMutationBudget | None = None
+    catalogs: KnownCatalogs = field(default_factory=KnownCatalogs)
     _warned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -165,14 +168,20 @@ class Proposer:
             rule=found.rule,
             budget_eligible=found.budget_eligible,
             allowance_ms=self._allowance(found),
+            refusal=self._unlisted(index, found.tool, arguments),
         )
 
     def knows(self, tool: str) -> bool:
-        """Whether somebody could route a canonical name; a server's own catalog is the worker's to know (C-64)."""
-        if tool.startswith("mcp__"):
-            rest = tool.removeprefix("mcp__")
-            return any(rest.startswith(f"{server}__") for server in self.config.mcp.servers)
+        """Whether somebody could route a canonical name."""
+        if tool.startswith(MCP_PREFIX):
+            return split_tool(tool, self.config.mcp.servers) is not None
         return tool in self.plugins.native_tools
+
+    def _unlisted(self, index: int, tool: str, arguments: Mapping[str, Any]) -> Refused | None:
+        """Why what its server lists now refuses a call; recorded ones are answered all the same (C-60, C-64)."""
+        route = split_tool(tool, self.config.mcp.servers)
+        refusal = self.catalogs.refusal(*route, arguments) if route else None
+        return Refused(f"calls.{index}.{refusal}", code=refusal.code) if refusal else None
 
     def _allowance(self, found: Resolution) -> int | None:
         """What the host's own budget grants once a person has approved the call."""

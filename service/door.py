@@ -23,6 +23,7 @@ from ledger.tokens import TokenBook
 from ledger.tombstone import pin_key
 from ledger.wake import Waker
 from service.beating import PolicyBeat
+from service.listing import CatalogWatch
 from service.metrics import Metrics
 from service.rates import RateLimits
 from service.streams import StreamSlots
@@ -50,10 +51,18 @@ class FrontDoor:
     rates: RateLimits
     stopping: threading.Event = field(default_factory=threading.Event)
     beat: PolicyBeat = field(init=False)
+    catalogs: CatalogWatch = field(init=False)
     key_known: bool = False
 
     def __post_init__(self) -> None:
         self.beat = PolicyBeat(lambda: self.store, self.plugins.policy, self.stopping)
+        self.catalogs = CatalogWatch(lambda: self.store, self.proposer.catalogs, self.stopping)
+
+    def start(self) -> None:
+        """Begins what goes on beside requests."""
+        self.beat.start()
+        if self.config.mcp.servers:
+            self.catalogs.start()
 
     @property
     def limits(self) -> AdmissionLimits:

@@ -225,7 +225,7 @@ def make_server(config: Config, serving: Serving, data_dir: Path) -> Server:
 
         app = create_app(config, data_dir=data_dir)
         door: FrontDoor = app.extensions[EXTENSION]
-        door.beat.start()
+        door.start()
         return app
 
     return Server(make_app, serving, config.service.max_streams)

@@ -24,12 +24,14 @@ from ledger.readbacks import ReadbackHandler
 from ledger.readbacks.asking import Asker, readback_settings
 from ledger.store import AsyncStore, StoreSettings
 from ledger.tasks import end_tasks
+from ledger.tool_names import split_tool
 from ledger.wake import Waker
 from workers.beating import PolicyBeat
 from workers.claiming import Claimer
 from workers.following import Following
 from workers.handlers.host import HandlerHost
 from workers.leases import LeaseKeeper
+from workers.listing import CatalogSharing
 from workers.owner import SessionOwner, Shared
 from workers.retention import Retention
 from workers.retrying import confirmed
@@ -37,7 +39,7 @@ from workers.settings import begin_policy, worker_settings
 from workers.signals import SignalListener
 from workers.sweeping import Sweeper
 from workers.tools.native import NativeTools
-from workers.tools.router import ToolRouter, split_tool
+from workers.tools.router import ToolRouter
 
 log = structlog.get_logger(__name__)
 
@@ -159,7 +161,7 @@ class WorkerRuntime:
         sweeper = Sweeper(shared, self._claimer, self._waker)
         claiming = asyncio.create_task(self._claimer.run())
         parts = [leases.run(), signals.run(), sweeper.run(), Retention(shared).run(), PolicyBeat(shared).run()]
-        parts += [shared.tally.run(store), *self._asking(shared)]
+        parts += [shared.tally.run(store), CatalogSharing(store, router).run(), *self._asking(shared)]
         background = [claiming, *(asyncio.create_task(part) for part in parts)]
         self._started.set()
         try:

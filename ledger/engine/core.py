@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import structlog
+
 from ledger.admission import Admitted, Delivery
+from ledger.catalogs import LIST_SECONDS
 from ledger.declared import declare_tools
 from ledger.engine.adapter import Adapter
 from ledger.engine.deps import Deps
@@ -37,6 +40,8 @@ from ledger.tasks import end_tasks
 from ledger.tombstone import pin_key
 
 CALLS_MAX = 32
+log = structlog.get_logger(__name__)
+
 WAIT_MARGIN_SECONDS = 60.0
 """How long after the longest ceiling a handler of a message still waits for a run that nobody ends."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,128}")
@@ -50,19 +55,31 @@ class EngineCore:
         self._deps = deps
         self._own_tools: frozenset[str] = frozenset()
         self._asking: asyncio.Task[None] | None = None
+        self._listing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connects. Raises what the store raises, and Refused (tombstone_key_changed)."""
         await self._deps.store.open()
         await self._deps.store.run(pin_key(self._deps.proposer.limits.tombstone_key))
         self._deps.hints.start()
+        if self._deps.config.mcp.servers:
+            self._listing = asyncio.create_task(self._read_catalogs(), name="catalogs")
 
     async def close(self) -> None:
         """Disconnects."""
-        if self._asking is not None:
-            await end_tasks([self._asking])
+        await end_tasks([task for task in (self._asking, self._listing) if task is not None])
         await self._deps.hints.close()
         await self._deps.store.close()
+
+    async def _read_catalogs(self) -> None:
+        """Follows what MCP servers list, so that calls which cannot work are refused at once (C-64)."""
+        known = self._deps.proposer.catalogs
+        while True:
+            try:
+                known.adopt(await self._deps.store.run(known.request()))
+            except LedgerError as error:
+                log.debug("catalogs_not_read", code=error.code)
+            await asyncio.sleep(LIST_SECONDS)
 
     async def run(self, call: ScriptCall[Any]) -> Any:
         """Runs one script call."""

@@ -68,6 +68,7 @@ for _, id in ipairs(redis.call('ZRANGE', K.approvals, 0, most - 1)) do
   redis.call('ZREM', K.approvals, id)
 end
 if redis.call('ZCARD', K.owned) + redis.call('ZCARD', K.ready) + redis.call('ZCARD', K.approvals) > 0 then
+  say_hints()
   return { tonumber(before[2] or '0'), 1, ended }
 end
 

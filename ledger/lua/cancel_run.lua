@@ -23,11 +23,10 @@ local S = R and R.meta.tn == tenant and session_of(R)
 if not S then return { -1, 'unknown', 0, {} } end
 -- All calls are read before anything is written, so that one that cannot be read leaves nothing half done.
 for i = 0, call_count(R) - 1 do call_of(R, i) end
-local n = raise_seq(seq_key)
 -- What ran out before the cancel ended by itself, whether a sweep saw it or not (C-41).
 if not R.state.en then expire_due(S, R) end
 if R.state.en then
-  return { n, R.state.st == 'cancelled' and 'cancelled' or 'ended', WAKE, run_view(S, R) }
+  return { raise_seq(seq_key), R.state.st == 'cancelled' and 'cancelled' or 'ended', WAKE, run_view(S, R) }
 end
 R.state.cx = true
 redis.call('HSET', R.key, 'cx', '1')
@@ -39,7 +38,7 @@ end
 if begun then
   save_run(R)
   redis.call('SPUBLISH', K.signal, 'n' .. S.sid)
-  return { n, 'cancelling', 0, run_view(S, R) }
+  return { raise_seq(seq_key), 'cancelling', 0, run_view(S, R) }
 end
 finish_run(S, R)
-return { n, 'cancelled', WAKE, run_view(S, R) }
+return { raise_seq(seq_key), 'cancelled', WAKE, run_view(S, R) }

@@ -38,7 +38,8 @@ api = APIBlueprint("trigger", __name__)
         problems=(
             "agent_required", "agent_not_allowed", "user_not_allowed", "not_acceptable", "logical_turn_unavailable",
             "delivery_limit", "delivery_retired", "delivery_mismatch", "unknown_handler", "unknown_tool",
-            "queue_full", "approvals_full", "too_many_streams", "policy_stale", "tombstone_key_changed",
+            "arguments_invalid", "queue_full", "approvals_full", "too_many_streams", "policy_stale",
+            "tombstone_key_changed",
         ),
     ),
 )  # fmt: skip

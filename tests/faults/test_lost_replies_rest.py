@@ -36,10 +36,11 @@ from tests.support.scripted import marker, preload
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
 
-READ_ONLY = {"erasure_left", "list_sessions", "read_journal", "read_session", "store_time"}
+READ_ONLY = {"erasure_left", "list_sessions", "read_catalogs", "read_journal", "read_session", "store_time"}
 SAME_ANYWHERE = {
     "confirm_shard": "raises a counter, so that there is something to confirm",
     "check_shard": "writes `refused` at most, and every new connection asks it anew",
+    "share_catalogs": "says what is listed now, again every few seconds; nothing that must survive",
     "read_approvals": "writes only the expiry that any script writes which meets a request past its time",
     "read_run": "the same",
 }

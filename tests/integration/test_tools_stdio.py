@@ -158,9 +158,9 @@ def test_the_catalog_follows_the_server(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with routed(fake.stdio(), wait_seconds=10) as router:
-            assert router.catalog("fake")["ok"] == {"type": "object"}
-            assert "brand_new" not in router.catalog("fake")
+            assert router.listed()["fake"]["ok"] == {"type": "object"}
+            assert "brand_new" not in router.listed()["fake"]
             await router.call("mcp__fake__changes_list", {}, call_context())
-            await wait_until_async(lambda: "brand_new" in router.catalog("fake"), 5, "the changed list")
+            await wait_until_async(lambda: "brand_new" in router.listed()["fake"], 5, "the changed list")
 
     asyncio.run(main())

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ledger.approvals import pending_approvals
 from ledger.records import Run
-from tests.support.ledger import Ledger, key, proposed
+from tests.support.ledger import SHARD, TENANT, Ledger, key, proposed
+from tests.support.wait import wait_until
 
 
 @pytest.fixture
@@ -50,3 +52,24 @@ def test_a_read_that_changes_nothing_says_nothing(ledger: Ledger, hints: Any) ->
     ledger.read(run)
     other = ledger.admit([proposed(1)], session="s2").run
     assert lines(hints) == [hint(ledger, other)]
+
+
+@pytest.mark.proves("C-55", "C-112")
+def test_a_cancel_is_hinted(ledger: Ledger, hints: Any) -> None:
+    run = ledger.admit([proposed(1, level="approve")]).run
+    assert lines(hints) == [hint(ledger, run)]
+    ledger.cancel(run)
+    assert lines(hints) == [hint(ledger, run, ended=True)]
+
+
+@pytest.mark.proves("C-41", "C-112")
+def test_requests_that_ran_out_are_hinted_once_each(ledger: Ledger, hints: Any) -> None:
+    asked = [proposed(1, level="approve")]
+    runs = [ledger.admit(asked, limits={"approval_ms": 300}, session=name).run for name in ("s1", "s2")]
+    for run in runs:
+        assert lines(hints) == [f"{run.run_id} {run.journal_length}"]
+    last = ledger.now() + 400
+    wait_until(lambda: ledger.now() > last, 5, "the requests to run out")
+    ledger.run(pending_approvals(SHARD, TENANT, 10))
+    heard = [lines(hints), lines(hints)]
+    assert sorted(heard) == sorted([hint(ledger, run, ended=True)] for run in runs)

@@ -56,6 +56,7 @@ def note(event: str, **fields: Any) -> None:
 # What a tool answers: the result object as JSON text, because some of it no JSON library would write.
 RESULTS: dict[str, str] = {
     "ok": json.dumps({"content": TEXT}),
+    "typed": json.dumps({"content": TEXT}),
     "is_error": json.dumps({"isError": True, "content": [{"type": "text", "text": "card charged, mail failed"}]}),
     "error_text": json.dumps({"content": [{"type": "text", "text": '{"status":"error"}'}]}),
     "input_required": json.dumps({"resultType": "input_required", "requestState": "s"}),
@@ -95,6 +96,8 @@ def tool_list() -> Message:
     names = [*RESULTS, *ERRORS, *STDIO_TOOLS, *HTTP_TOOLS]
     tools: list[Message] = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
     for tool in tools:
+        if tool["name"] == "typed":
+            tool["inputSchema"] = {"type": "object", "properties": {"title": {"type": "string"}}}
         if tool["name"] in ("wrong_structured", "no_structured"):
             tool["outputSchema"] = OUTPUT_SCHEMA
     modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from ledger.tool_names import split_tool
 from workers.tools.quiet import LOGGERS, keep_content_out_of_logs
-from workers.tools.router import split_tool
 
 
 @pytest.mark.proves("C-03")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ledger.config import McpServerConfig
+from ledger.tool_names import split_tool
 from workers.tools.native import NativeTools
 from workers.tools.quiet import keep_content_out_of_logs
 from workers.tools.results import UNKNOWN_TOOL, CallContext, ToolReply, not_executed
@@ -14,21 +15,6 @@ from workers.tools.results import UNKNOWN_TOOL, CallContext, ToolReply, not_exec
 if TYPE_CHECKING:
     from workers.tools.handshake import Catalog
     from workers.tools.server import McpServer
-
-PREFIX = "mcp__"
-
-
-def split_tool(tool: str, servers: Mapping[str, object]) -> tuple[str, str] | None:
-    """`(server, tool)` of `mcp__<server>__<tool>`, or None; the longest configured name wins (C-03)."""
-    if not tool.startswith(PREFIX):
-        return None
-    rest = tool.removeprefix(PREFIX)
-    fitting = [name for name in servers if rest.startswith(f"{name}__")]
-    if not fitting:
-        return None
-    server = max(fitting, key=len)
-    name = rest.removeprefix(f"{server}__")
-    return (server, name) if name else None
 
 
 class ToolRouter:
@@ -75,10 +61,14 @@ class ToolRouter:
             return await self._native.call(tool, arguments, context)
         return not_executed(UNKNOWN_TOOL)
 
-    def catalog(self, server: str) -> Catalog:
-        """Input schemas by tool name as `server` listed them last; empty if it was never reached."""
-        found = self._servers.get(server)
-        return found.catalog if found is not None else {}
+    def listed(self) -> dict[str, Catalog]:
+        """Input schemas by tool name, of each server that is connected now and lists anything."""
+        found = {name: server.listed for name, server in self._servers.items()}
+        return {name: catalog for name, catalog in found.items() if catalog}
+
+    async def relist(self) -> None:
+        """Asks every connected server for its tools again: not all of them say when those change."""
+        await asyncio.gather(*(server.relist() for server in self._servers.values()))
 
     async def close(self) -> None:
         """End all connections and server processes. Calls in flight end as unknown."""

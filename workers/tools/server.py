@@ -38,6 +38,7 @@ RETRY_DELAYS = (0.1, 0.5)
 RETRY_WINDOW_SECONDS = 5.0
 # A call that was not sent because its connection had just ended may use one more.
 CONNECTIONS_PER_CALL = 2
+RELIST_SECONDS = 10.0
 
 log = structlog.get_logger(__name__)
 
@@ -57,9 +58,16 @@ class McpServer:
         self._probe = True
 
     @property
-    def catalog(self) -> Catalog:
-        """Input schemas by tool name, as last listed; empty before the first connection."""
-        return self._connection.catalog if self._connection is not None else {}
+    def listed(self) -> Catalog:
+        """Input schemas by tool name, as last listed; empty without a usable connection."""
+        return self._connection.catalog if self._connection is not None and self._connection.usable else {}
+
+    async def relist(self) -> None:
+        """Asks for the tools again; what was listed before stays when there is no answer."""
+        if self._connection is not None and self._connection.usable:
+            with suppress(MCPError, ValidationError, ServerUnavailable, TimeoutError):
+                async with asyncio.timeout(RELIST_SECONDS):
+                    await self._connection.relist()
 
     async def call(self, tool: str, arguments: dict[str, Any], context: CallContext) -> ToolReply:
         """Send at most one `tools/call`, ever (C-56); raises only when the calling task is cancelled."""

@@ -35,13 +35,20 @@ local function store_now()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- What was written is hinted at once, at the end: journals by a line each (see journal.lua).
+-- What was written is hinted in one message, at the end: a line for each journal (see journal.lua).
 local HINTS, HINTS_CHANNEL
 --!each-call HINTS = nil
 
+local function say_hints()
+  if HINTS then
+    redis.call('SPUBLISH', HINTS_CHANNEL, HINTS)
+    HINTS = nil
+  end
+end
+
 -- Every write raises the counter, also a repeat, so that the WAITAOF after it has something to wait for (C-22).
 local function raise_seq(seq_key)
-  if HINTS then redis.call('SPUBLISH', HINTS_CHANNEL, HINTS) end
+  say_hints()
   return redis.call('HINCRBY', seq_key, 'n', 1)
 end
 

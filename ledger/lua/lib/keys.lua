@@ -10,7 +10,7 @@ local function fixed_keys()
   retired = P .. 'retired', asked = P .. 'asked', forget = P .. 'forget', swept = P .. 'swept',
   policy = P .. 'policy', policies = P .. 'policy:alive',
   dirty = P .. 'dirty', swept_retention = P .. 'swept:retention', declared = P .. 'declared',
-  counts = P .. 'counts',
+  counts = P .. 'counts', catalogs = P .. 'catalogs', catalogs_listed = P .. 'catalogs:listed',
   }
 end
 
