@@ -157,8 +157,8 @@ class Engine:
 
         Raises:
             InvalidRequest: the message's shape is wrong; nothing was stored.
-            Refused: unknown_tool, arguments_invalid, unknown_handler, delivery_mismatch, delivery_retired, delivery_limit,
-                queue_full, approvals_full; not_found if the session was erased meanwhile.
+            Refused: unknown_tool, arguments_invalid, unknown_handler, delivery_mismatch, delivery_retired,
+                delivery_limit, queue_full, approvals_full; not_found if the session was erased meanwhile.
             ContinuationUnavailable: a ValueError: the logical turn cannot be continued (C-63).
             StoreError: the delivery may have been admitted; hand it in again with the same id.
         """
