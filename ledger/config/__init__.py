@@ -7,6 +7,7 @@ from ledger.config.sections import (
     BudgetConfig,
     Durability,
     PluginsConfig,
+    ReadbacksConfig,
     RedisConfig,
     RetentionConfig,
     Role,
