@@ -9,7 +9,7 @@ from flask_openapi.models.info import Info
 from flask_openapi.models.security_scheme import SecurityScheme
 from flask_openapi.openapi import OpenAPI
 
-from ledger.config import Config, resolve_secret
+from ledger.config import Config, with_secrets
 from ledger.plugins import load_plugins
 from ledger.proposing import Proposer, admission_limits
 from ledger.store import StoreSettings, SyncStore
@@ -45,7 +45,7 @@ def create_app(
     Raises:
         ConfigError: a setting, plugin or key file cannot be used.
     """
-    config = _with_secrets(config)
+    config = with_secrets(config)
     app = OpenAPI(
         __name__,
         info=Info(title="mutation-ledger", version=version("mutation-ledger")),
@@ -67,14 +67,6 @@ def create_app(
         app.register_api(api)
     app.components_schemas |= component_schemas(TriggerRequest, DecisionRequest, MetadataRequest, RunReply, EventsReply)
     return app
-
-
-def _with_secrets(config: Config) -> Config:
-    if config.redis.url is None:
-        return config
-    return config.model_copy(
-        update={"redis": config.redis.model_copy(update={"url": resolve_secret(config.redis.url)})}
-    )
 
 
 def _front_door(config: Config, store: SyncStore | None, waker: Waker | None, data_dir: Path | None) -> FrontDoor:

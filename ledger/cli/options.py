@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ledger.config import DEFAULT_FILE, Config, load, resolve_secret
+from ledger.config import DEFAULT_FILE, Config, load, with_secrets
 from ledger.embedded import find_url
 from ledger.errors import ConfigError
 
@@ -46,8 +46,7 @@ class Settings:
 
     def configured_url(self) -> str | None:
         """The store's URL from option, environment or file, secrets resolved; None: the embedded store."""
-        url = self.config.redis.url
-        return None if url is None else resolve_secret(url)
+        return with_secrets(self.config).redis.url
 
     def store_url(self) -> str:
         """The URL of the store to talk to. Raises ConfigError if none is given and none runs under --data."""

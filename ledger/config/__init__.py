@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.config.load import DEFAULT_FILE, Config, load, resolve_secret
+from ledger.config.load import DEFAULT_FILE, Config, load, resolve_secret, with_secrets
 from ledger.config.sections import (
     BudgetConfig,
     Durability,
@@ -47,4 +47,5 @@ __all__ = [
     "WorkersConfig",
     "load",
     "resolve_secret",
+    "with_secrets",
 ]

@@ -95,6 +95,22 @@ def resolve_secret(value: str, env: Mapping[str, str] = os.environ) -> str:
     return secret
 
 
+def with_secrets(config: Config, env: Mapping[str, str] = os.environ) -> Config:
+    """`config` with the store's URL itself where `redis.url` is `env:NAME`.
+
+    Secrets of tools and of the tombstone key stay references until they are used. Raises ConfigError if NAME is not
+    set, or holds no URL of a store.
+    """
+    if config.redis.url is None:
+        return config
+    url = resolve_secret(config.redis.url, env)
+    try:
+        redis = RedisConfig.model_validate({**config.redis.model_dump(), "url": url})
+    except ValidationError as error:
+        raise ConfigError(f"redis.{_one_line(error)}") from None
+    return config.model_copy(update={"redis": redis})
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode())

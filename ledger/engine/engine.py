@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ledger.budget import ApprovedMutationBudget, registered_budget
-from ledger.config import Config, Role
+from ledger.config import Config, Role, with_secrets
 from ledger.engine.adapter import Adapter
 from ledger.engine.background import BackgroundLoop
 from ledger.engine.core import EngineCore
@@ -51,7 +51,7 @@ class Engine:
         waker: Waker | None = None,
     ) -> None:
         """Raises ConfigError: a setting, plugin or key file cannot be used."""
-        self._config = config
+        config = self._config = with_secrets(config)
         self._who = (tenant, principal, agent or principal)
         known = {token.name for token in config.tokens if token.tenant == tenant and Role.APPROVE in token.roles}
         self._approvers = frozenset(known | set(approvers))

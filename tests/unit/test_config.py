@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ledger.config import Config, Durability, Role, load, resolve_secret
+from ledger.config import Config, Durability, Role, load, resolve_secret, with_secrets
 from ledger.errors import ConfigError
 
 # Every section and key of the documented file, with values that differ from the defaults.
@@ -402,6 +402,22 @@ def test_secrets_by_reference() -> None:
     for env in ({}, {"KEY": ""}):
         with pytest.raises(ConfigError, match=r"the environment variable KEY is not set"):
             resolve_secret("env:KEY", env)
+
+
+def test_the_stores_url_by_reference() -> None:
+    config = Config.model_validate(
+        {"redis": {"url": "env:STORE", "shards": 3}, "retention": {"tombstone_key": "env:KEY"}}
+    )
+    found = with_secrets(config, {"STORE": "redis://store:6379/1"})
+    assert (found.redis.url, found.redis.shards) == ("redis://store:6379/1", 3)
+    assert (found.retention.tombstone_key, config.redis.url) == ("env:KEY", "env:STORE")
+    assert with_secrets(Config(), {}) == Config()
+    with pytest.raises(ConfigError, match=r"the environment variable STORE is not set"):
+        with_secrets(config, {})
+    with pytest.raises(ConfigError) as caught:
+        with_secrets(config, {"STORE": "http://me:secret@store"})
+    assert str(caught.value).startswith("redis.url: must begin with one of redis://, ")
+    assert "secret" not in str(caught.value)
 
 
 json_like = st.recursive(
