@@ -59,6 +59,10 @@ class TokenBook:
         """The tenants that any token belongs to, in order."""
         return tuple(sorted({principal.tenant for _, principal in self._known}))
 
+    def names(self, tenant: str, role: Role) -> frozenset[str]:
+        """Who in `tenant` has a token that carries `role`."""
+        return frozenset(known.name for _, known in self._known if known.tenant == tenant and known.may(role))
+
     def authenticate(self, token: str) -> Principal | None:
         """The principal of `token`, or None. Time does not depend on which entry matches, or whether."""
         digest = token_hash(token)

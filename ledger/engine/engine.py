@@ -22,6 +22,7 @@ from ledger.plugins import load_plugins
 from ledger.proposing import Proposer, admission_limits
 from ledger.readbacks import ReadbackHandler
 from ledger.store import AsyncStore, StoreSettings
+from ledger.tokens import TokenBook
 from ledger.tombstone import load_key
 from ledger.wake import Waker
 
@@ -36,7 +37,8 @@ class Engine:
     `StoreUnavailable` says `retryable`, and its `extra["delivery_id"]` is what to retry with.
 
     `approvers` may decide through adapters, beside everybody whose token has the role `approve` in the tenant (C-42).
-    `data_dir` holds the tombstone key where the configuration names none.
+    `data_dir` is the front door's: its `tokens.toml` counts beside the configuration's tokens, and its `tombstone.key`
+    where the configuration names none. Both are read once, here.
     """
 
     def __init__(
@@ -53,8 +55,7 @@ class Engine:
         """Raises ConfigError: a setting, plugin or key file cannot be used."""
         config = self._config = with_secrets(config)
         self._who = (tenant, principal, agent or principal)
-        known = {token.name for token in config.tokens if token.tenant == tenant and Role.APPROVE in token.roles}
-        self._approvers = frozenset(known | set(approvers))
+        self._approvers = TokenBook.load(config, data_dir).names(tenant, Role.APPROVE) | frozenset(approvers)
         plugins = load_plugins(config)
         self._proposer = Proposer(config, plugins, admission_limits(config, plugins.policy, load_key(config, data_dir)))
         self._waker = waker
