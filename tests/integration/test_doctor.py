@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -16,7 +15,8 @@ from ledger.durability import Level, plain_client
 from ledger.embedded import EmbeddedStore
 from ledger.tokens import TOKENS_FILE
 from tests.support.cli import Ran, run
-from tests.support.valkey import VALKEY, ValkeyProcess, free_port
+from tests.support.sentinel import sentinel_of
+from tests.support.valkey import ValkeyProcess, free_port
 from tests.support.wait import wait_until
 
 REDIS_70 = "/usr/bin/redis-server"
@@ -206,12 +206,7 @@ def test_a_cluster_is_checked_node_by_node(start: Callable[..., ValkeyProcess], 
 
 
 def test_sentinel_is_asked_for_the_primary(valkey: ValkeyProcess, tmp_path: Path, capsys: Any) -> None:
-    port = free_port()
-    settings = tmp_path / "sentinel.conf"
-    settings.write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {valkey.port} 1\n")
-    sentinel = subprocess.Popen([VALKEY, settings, "--sentinel"], stdout=subprocess.DEVNULL, cwd=tmp_path)
-    try:
-        url = f"redis+sentinel://127.0.0.1:{port}"
+    with sentinel_of(valkey, tmp_path) as url:
         wait_until(lambda: run(capsys, "doctor", "--redis-url", f"{url}/main").code == 0, 20, "Sentinel")
         ran = run(capsys, "doctor", "--redis-url", f"{url}/absent")
         assert not_ok(ran)["store"].startswith(
@@ -219,9 +214,6 @@ def test_sentinel_is_asked_for_the_primary(valkey: ValkeyProcess, tmp_path: Path
         )
         ran = run(capsys, "doctor", "--redis-url", url)
         assert "a Sentinel URL ends with the service's name" in not_ok(ran)["store"]
-    finally:
-        sentinel.kill()
-        sentinel.wait()
 
 
 def test_json_has_the_same_checks(valkey: ValkeyProcess, capsys: Any) -> None:
