@@ -58,6 +58,8 @@ def accept_store(settings: StoreSettings, *, each: Callable[[int], None] | None 
     store = SyncStore(settings)
     ended = 0
     try:
+        # Whether its writes are waited for depends on what its servers promise, so that is found out first.
+        store.recheck()
         for shard in range(state.shards):
             ended += _accept_shard(store, shard, store_id, state)
             if each is not None:
@@ -84,7 +86,7 @@ def _accept_shard(store: SyncStore, shard: int, store_id: str, state: StoreState
 
 def _confirmed(store: SyncStore, *command: bytes | str | int) -> Any:
     """One write, on disk before the answer counts (C-20)."""
-    if not store.settings.waits_aof:
+    if not store.settings.waits_aof(store.report):
         return store.command([command])[0]
     reply, *_, aof = store.command([command, *store.settings.aof_commands()])
     short = check_aof(aof, store.settings.redis.aof_local, store.settings.redis.aof_replicas)

@@ -23,8 +23,8 @@ class Confirm:
 
     @classmethod
     def of(cls, settings: StoreSettings) -> Confirm | None:
-        """None where a read needs no confirmation."""
-        if not settings.confirms_reads:
+        """None where a read needs no confirmation. A consumer looks at no server's settings, so it has no report."""
+        if not settings.confirms_reads(None):
             return None
         return cls(settings.aof_commands(), settings.redis.aof_local, settings.redis.aof_replicas)
 

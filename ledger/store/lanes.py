@@ -163,17 +163,18 @@ class Lanes:
             return
         await lane.ready()
         settings = self._settings()
+        waits = settings.waits_aof(self.report)
         confirm = self._confirm_of(live, settings)
         calls = [waiting.call for waiting in live] + ([] if confirm is None else [confirm])
         await lane.load([call.script for call in calls])
         for waiting in live:
             waiting.store_id = self._view.ids[waiting.call.shard]
         commands: list[Command] = [self._view.arguments(call) for call in calls]
-        if settings.waits_aof:
+        if waits:
             commands += settings.aof_commands()
         replies = await lane.exchange(commands)
         unconfirmed = None
-        if settings.waits_aof:
+        if waits:
             unconfirmed = check_aof(replies[-1], settings.redis.aof_local, settings.redis.aof_replicas)
         unread = None
         if confirm is not None:
@@ -184,7 +185,7 @@ class Lanes:
 
     def _confirm_of(self, live: Sequence[Waiting], settings: StoreSettings) -> ScriptCall[None] | None:
         """What ends the batch; any of its calls may be refused, and a refusal is told like a reading."""
-        if not (self._confirms_reads and settings.confirms_reads):
+        if not (self._confirms_reads and settings.confirms_reads(self.report)):
             return None
         told = [waiting.call.shard for waiting in live if waiting.call.told]
         return confirm_shard(told[-1]) if told else None

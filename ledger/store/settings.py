@@ -10,6 +10,7 @@ from redis.connection import parse_url
 from redis.retry import Retry
 
 from ledger.config import Durability, RedisConfig
+from ledger.durability import Report, Verdict
 from ledger.errors import ConfigError
 from ledger.store.placement import Node, StoreAddress, parse_address
 
@@ -87,15 +88,19 @@ class StoreSettings:
         """How long an answer is waited for: longer than the store itself waits, so that its word comes first."""
         return self.wait_seconds + 2.0
 
-    @property
-    def waits_aof(self) -> bool:
-        """Whether a WAITAOF follows every write; the other modes need none (C-21)."""
-        return self.redis.durability is Durability.VERIFIED and not self.redis.allow_ephemeral
+    def waits_aof(self, report: Report | None) -> bool:
+        """Whether a WAITAOF follows every write to a server of this report; only `verified` needs one (C-21).
 
-    @property
-    def confirms_reads(self) -> bool:
-        """Whether what was only read is told when the replicas hold it, too (C-25)."""
-        return self.waits_aof and self.redis.aof_replicas > 0
+        `allow_ephemeral` lets a server pass that cannot promise, and waits for nothing there: it may not even know the
+        command. One that was found able to promise is waited for all the same, because `verified` is what is shown.
+        """
+        if self.redis.durability is not Durability.VERIFIED:
+            return False
+        return not self.redis.allow_ephemeral or (report is not None and report.verdict is Verdict.VERIFIED)
+
+    def confirms_reads(self, report: Report | None) -> bool:
+        """Whether what was only read there is told when the replicas hold it, too (C-25)."""
+        return self.redis.aof_replicas > 0 and self.waits_aof(report)
 
     def aof_commands(self) -> list[list[str | int]]:
         """What follows every write on its own connection (C-20); the last one, a WAITAOF, answers what was confirmed.

@@ -213,7 +213,7 @@ class SyncStore:
         # One time for all of it: a slow store must not be waited for once a round trip.
         until = time.monotonic() + self.settings.answer_seconds
         server.recheck_if_due(until)
-        confirms = self.settings.confirms_reads and call.told
+        confirms = call.told and self.settings.confirms_reads(server.report)
         life = server.life
         try:
             reply = self._exchanged(server, call, until)
@@ -227,17 +227,21 @@ class SyncStore:
 
     def _exchanged(self, server: Connections, call: ScriptCall[Any], until: float) -> list[Any]:
         """The reply to a call, confirmed on disk if it wrote."""
-        wait = self.settings.waits_aof
         sent = self.view.arguments(call)
-        commands: list[Command] = [sent]
-        if wait:
-            commands += self.settings.aof_commands()
-        replies = server.use(lambda exchange: _loaded(exchange, call, commands), until)
+
+        def exchanged(exchange: Exchange) -> list[Any]:
+            commands: list[Command] = [sent]
+            # Asked on the connection in use: a new one may have met a server that promises something else.
+            if self.settings.waits_aof(server.report):
+                commands += self.settings.aof_commands()
+            return _loaded(exchange, call, commands)
+
+        replies = server.use(exchanged, until)
         _raise_first(replies[:1])
         reply: list[Any] = replies[0]
         n = reply[0]
         if n >= 0:
-            if wait:
+            if len(replies) > 1:
                 unconfirmed = check_aof(replies[-1], self.settings.redis.aof_local, self.settings.redis.aof_replicas)
                 if unconfirmed is not None:
                     raise unconfirmed

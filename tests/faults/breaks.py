@@ -42,11 +42,11 @@ BREAKS = (
         "I2",
         "workers do not wait until the replica holds an intent",
         LANES,
-        "        if settings.waits_aof:\n"
+        "        if waits:\n"
         "            commands += settings.aof_commands()\n"
         "        replies = await lane.exchange(commands)\n"
         "        unconfirmed = None\n"
-        "        if settings.waits_aof:\n",
+        "        if waits:\n",
         "        replies = await lane.exchange(commands)\n        unconfirmed = None\n        if False:\n",
         "15 in step",
     ),
@@ -54,8 +54,8 @@ BREAKS = (
         "I3",
         "front doors acknowledge what the replica does not hold",
         "ledger/store/sync.py",
-        "        wait = self.settings.waits_aof\n",
-        "        wait = False\n",
+        "            if self.settings.waits_aof(server.report):\n",
+        "            if False:\n",
         "15 in step",
     ),
     FaultBreak(
