@@ -18,6 +18,11 @@ def new_id(shard: int) -> str:
     return f"{shard:02x}{secrets.token_hex(16)}"
 
 
+def new_token() -> str:
+    """What a request is known again by when it is sent twice (C-22)."""
+    return secrets.token_hex(8)
+
+
 def shard_of_id(value: str, shards: int) -> int | None:
     """The shard an id points to, or None when it cannot be one of ours (answered as unknown)."""
     if not _SHARDED.match(value):

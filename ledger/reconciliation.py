@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ledger.identity import delivery_identity, session_hash
-from ledger.ids import shard_of_session
+from ledger.ids import new_token, shard_of_session
 from ledger.outcomes import check_metadata, public_fields
 from ledger.readbacks.calls import Evidence
 from ledger.store.call import ScriptCall
@@ -41,7 +41,7 @@ def reconcile_mutation(
     """Reconciles an unknown outcome; `completed` False restores `approved`, published `not_executed` (C-91).
 
     `answer` is that of a readback, about `attempt` and no other; it is noted in the same step, with the `metadata`
-    that it found.
+    that it found. The call has a token of its own: sent again, it says nothing of an attempt begun meanwhile (C-22).
 
     Raises InvalidRequest for metadata that do not fit; when run, Refused with: not_found, not_reconcilable,
     attempt_may_be_running, and of a readback's answer that nobody waits for any more readback_over.
@@ -55,6 +55,7 @@ def reconcile_mutation(
         "cp": completed or None,
         "ds": dispatcher_stopped or None,
         "by": by,
+        "rq": new_token(),
         "at": attempt,
         "rb": answer.packed if answer is not None else None,
         "md": check_metadata(metadata) if metadata is not None else None,

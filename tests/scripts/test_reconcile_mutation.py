@@ -11,7 +11,9 @@ import pytest
 from ledger.attempts import Begun
 from ledger.outcomes import record_json
 from ledger.reconciliation import Reconciled, reconcile_mutation
+from ledger.states import MutationStatus
 from ledger.store import ScriptCall
+from ledger.store.codec import unpack_record
 from tests.scripts.checking import refused, twice
 from tests.support.ledger import (
     COMPLETED,
@@ -27,6 +29,8 @@ from tests.support.ledger import (
     proposed,
 )
 
+EXECUTION_STARTED = MutationStatus.EXECUTION_STARTED
+
 
 def reconcile(work: Begun, *, completed: bool, **options: Any) -> ScriptCall[Reconciled]:
     turn = options.pop("turn", work.logical_turn_id)
@@ -35,6 +39,10 @@ def reconcile(work: Begun, *, completed: bool, **options: Any) -> ScriptCall[Rec
     return reconcile_mutation(
         tenant, session, turn, mutation, completed=completed, by=options.pop("by", "host"), shards=SHARDS, **options
     )
+
+
+def entry_field(work: Begun) -> bytes:
+    return f"m{work.turn}:".encode() + bytes.fromhex(work.mutation_id)
 
 
 def unknown(ledger: Ledger) -> tuple[Begun, str]:
@@ -62,6 +70,40 @@ def test_it_is_recorded_published_and_answered_the_same_again(ledger: Ledger, co
     assert (told.type, told.outcome, told.revision, told.index) == ("mutation_outcome", outcome, 3, 0)
     assert ledger.raw.zcard(key("unknowns:acme")) == 0
     assert ledger.where("marker-0") == []
+
+
+@pytest.mark.proves("C-22", "C-91")
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_sent_again_it_says_nothing_of_the_next_attempt(ledger: Ledger, asked_before: bool) -> None:
+    ledger.admit(plan(1))
+    work, _ = ledger.begin_first()
+    ledger.reclaim()
+    ledger.finish()
+    if asked_before:
+        ledger.reconcile(work, completed=False, dispatcher_stopped=True)
+    call = reconcile(work, completed=False, dispatcher_stopped=True)
+    first = ledger.run(call)
+    ledger.attach(work, {"title": "known since"})
+    ledger.admit(plan(1))
+    second, token = ledger.begin_first()
+    assert second.attempt != work.attempt
+    for _ in range(2):
+        again, _ = twice(ledger, call)
+        assert (again.how, again.record, again.revision) == ("repeated", first.record, first.revision)
+        assert ledger.status(second) in (EXECUTION_STARTED, UNKNOWN)
+        ledger.settle(second, token, UNKNOWN)
+    # Somebody who has seen the second attempt may say the same of it.
+    assert ledger.run(reconcile(second, completed=False)).how == "reconciled"
+    assert ledger.run(call).record == first.record
+
+
+@pytest.mark.proves("C-22")
+def test_an_entry_keeps_only_the_last_requests(ledger: Ledger) -> None:
+    work, _ = unknown(ledger)
+    for _ in range(9):
+        ledger.reconcile(work, completed=False)
+    kept = unpack_record("entry", ledger.raw.hget(key(f"session:{work.sid}"), entry_field(work)))["rq"]
+    assert len(kept) == 4
 
 
 @pytest.mark.proves("C-91")
