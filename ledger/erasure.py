@@ -6,15 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.identity import session_hash
-from ledger.ids import shard_of_session
+from ledger.ids import new_token, shard_of_session
 from ledger.store.call import ScriptCall
 from ledger.store.codec import pack
 
+# Longer than any process sends a request again.
+REPEAT_MS = 120_000
+
 
 def erase_session(tenant: str, session_id: str, tombstone_ms: int, shards: int) -> ScriptCall[bool]:
-    """First step of an erasure: the session is invisible and cannot come back (C-82). False: no such session."""
+    """First step of an erasure: the session is invisible and cannot come back (C-82). False: no such session.
+
+    The call has a token of its own: sent again, it does not erase what was admitted meanwhile (C-22).
+    """
     sid = session_hash(tenant, session_id)
-    request = {"sid": sid, "tn": tenant, "td": tombstone_ms}
+    request = {"sid": sid, "tn": tenant, "td": tombstone_ms, "rq": new_token(), "ls": REPEAT_MS}
     shard = shard_of_session(sid, shards)
     return ScriptCall.of("erase_session", shard, pack(request), decode=lambda reply: reply[1] == b"erased")
 

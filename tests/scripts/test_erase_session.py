@@ -53,3 +53,27 @@ def test_unknown_and_foreign_sessions_are_not_touched(ledger: Ledger) -> None:
         first, second = twice(ledger, erase_session(tenant, session, 60_000, SHARDS))
         assert (first, second) == (False, False)
     assert ledger.session() is not None
+
+
+@pytest.mark.proves("C-22", "C-82")
+@pytest.mark.parametrize("known", [True, False])
+def test_sent_again_it_does_not_erase_a_session_that_took_the_name(ledger: Ledger, known: bool) -> None:
+    if known:
+        ledger.admit(plan(1))
+    call = erase_session(TENANT, "s1", 60_000, SHARDS)
+    assert ledger.run(call) is known
+    ledger.admit(plan(1), did="newer")
+    _, again = twice(ledger, call)
+    assert again is known
+    assert ledger.session() is not None
+    # Asked for anew, it goes.
+    assert ledger.run(erase_session(TENANT, "s1", 60_000, SHARDS))
+    assert ledger.session() is None
+
+
+@pytest.mark.proves("C-22")
+def test_what_a_repeat_is_known_by_goes_by_itself(ledger: Ledger) -> None:
+    ledger.admit(plan(1))
+    ledger.run(erase_session(TENANT, "s1", 60_000, SHARDS))
+    (mark,) = ledger.raw.keys(key("erasure:*"))
+    assert 0 < ledger.raw.pttl(mark) <= 120_000
