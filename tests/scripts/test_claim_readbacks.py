@@ -103,8 +103,23 @@ def test_what_is_no_longer_unknown_is_on_no_list(ledger: Ledger, end: str) -> No
         ledger.reconcile(work, completed=True)
     else:
         ledger.run(erase_session(TENANT, "s1", 86_400_000, SHARDS))
-        ledger.run(sweep_retention(SHARD, 86_400_000, 1000, interval_ms=1))
-    assert ledger.raw.zcard(index()) == 0
+    assert ledger.raw.zcard(index()) == ledger.raw.zcard(key("unknowns:acme")) == 0
+
+
+@pytest.mark.proves("C-91", "C-82")
+def test_an_erasure_takes_no_unknown_of_a_new_session_off_the_lists(ledger: Ledger) -> None:
+    ledger.raw.zadd(index(), {member(unknown(ledger)): ledger.now() + 1_000_000})
+    ledger.run(erase_session(TENANT, "s1", 86_400_000, SHARDS))
+    ledger.admit(plan(1), did="other")
+    work, token = ledger.begin_first()
+    ledger.settle(work, token, UNKNOWN, next_step=2)
+    for _ in range(3):
+        ledger.raw.delete(key("swept:retention"))
+        ledger.run(sweep_retention(SHARD, 86_400_000, 1000))
+    assert ledger.raw.zcard(key("erase")) == 0
+    assert ledger.raw.zrange(key("unknowns:acme"), 0, -1) == [member(work).encode()]
+    # It is asked about when its own attempt is over, whatever was known of the erased one.
+    assert ledger.raw.zscore(index(), member(work)) == ledger.entry(work).not_after + 1
 
 
 def test_one_that_cannot_be_read_keeps_no_other_from_being_asked(ledger: Ledger) -> None:

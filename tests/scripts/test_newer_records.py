@@ -106,7 +106,7 @@ READERS: dict[str, tuple[Callable[[Scene], Any], tuple[str, ...]]] = {
     "attach": (lambda s: s.ledger.attach(s.work, {"id": "T-1"}), ("session", "turn", "entry")),
     "erase": (
         lambda s: s.ledger.run(erase_session(TENANT, "s1", 1000, SHARDS)),
-        ("session", "turn", "delivery", "run", "run's state", "run's call", "asked run", "approval"),
+        ("session", "turn", "entry", "delivery", "run", "run's state", "run's call", "asked run", "approval"),
     ),
 }
 CASES = [(reader, record) for reader, (_, records) in READERS.items() for record in records]

@@ -20,20 +20,30 @@ local function end_live_run(S, R)
   finish_run(S, R, 'session_erased')
 end
 
+-- The number of the turn and the mutation (raw) that a field of an entry is named by; nil for another field.
+local function named_entry(field)
+  return string.match(field, '^m(%d+):(.*)$')
+end
+
 -- `all`: erasure leaves a tombstone for every delivery on record, expiry for those that had an intent (C-84).
 local function retire_session(S, now, tombstone_ms, all)
   local fields = redis.call('HGETALL', S.key)
-  local deliveries, live = {}, {}
+  local deliveries, live, unknown = {}, {}, {}
   for at = 1, #fields, 2 do
     if string.sub(fields[at], 1, 1) == 'd' and #fields[at] == 33 then
       local delivery = read_delivery(fields[at + 1])
       deliveries[#deliveries + 1] = delivery
       live[#live + 1] = read_live_run(S, delivery.r, now)
     end
+    local number, mutation = named_entry(fields[at])
+    local entry = number and read_entry(fields[at + 1])
+    if entry and entry.s == 'u' then unknown[S.sid .. ':' .. number .. ':' .. hex(mutation)] = entry end
   end
   for _, delivery in ipairs(deliveries) do
     if all or delivery.t then redis.call('ZADD', K.retired, now + tombstone_ms, delivery.tb) end
   end
+  -- Now, because a new session of that name may list the very same members (C-91).
+  for member, entry in pairs(unknown) do unlist_unknown(S.meta.tn, member, entry) end
   for _, R in ipairs(live) do end_live_run(S, R) end
   local generation = string.format('%.0f', redis.call('INCR', K.fence))
   local erased = K.erased(generation)
@@ -61,24 +71,20 @@ end
 
 -- Deletes at most `most` fields of one erased session; answers how many, and whether it is gone.
 local function erase_piece(member, most)
-  local generation, sid = string.match(member, '^(%d+) (%x+)$')
+  local generation = string.match(member, '^%d+')
   local erased = K.erased(generation)
   redis.call('DEL', erased .. ':args')
-  local meta = read_session(redis.call('HGET', erased, 'meta') or nil)
   -- Not HSCAN: from its start it would walk more and more emptied places and one day find nothing.
   local fields = redis.call('HRANDFIELD', erased, most, 'WITHVALUES')
   for at = 1, #fields, 2 do
     local name = fields[at]
-    local kind = string.sub(name, 1, 1)
-    if kind == 'd' and #name == 33 then
+    if string.sub(name, 1, 1) == 'd' and #name == 33 then
       local delivery = read_delivery(fields[at + 1])
       erase_run(delivery.r)
       for _, run in ipairs(delivery.er or {}) do erase_run(run) end
-    elseif kind == 'm' and name ~= 'meta' then
-      local number, mutation = string.match(name, '^m(%d+):(.*)$')
+    elseif named_entry(name) then
       local entry = read_entry(fields[at + 1])
       delete_stream_entries(entry)
-      unlist_unknown(meta.tn, sid .. ':' .. number .. ':' .. hex(mutation), entry)
       erase_run(string.match(entry.ri, '^%x+'))
     end
     if name ~= 'meta' then redis.call('HDEL', erased, name) end
