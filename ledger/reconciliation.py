@@ -84,6 +84,8 @@ class Target:
 def attach_metadata(target: Target, metadata: Mapping[str, Any], shards: int) -> ScriptCall[tuple[dict[str, Any], int]]:
     """Attaches host metadata; answers the record as it is (or will be) published, and the revision (C-90).
 
+    The call has a token of its own: sent again, it does not replace what was attached meanwhile (C-22).
+
     Raises InvalidRequest for other fields, types or sizes; when run, Refused with not_found.
     """
     text = check_metadata(metadata)
@@ -96,6 +98,7 @@ def attach_metadata(target: Target, metadata: Mapping[str, Any], shards: int) ->
         "m": bytes.fromhex(target.mutation_id),
         "md": text,
         "pf": public_fields(metadata),
+        "rq": new_token(),
     }
     if target.logical_turn_id is not None:
         request["t"] = target.logical_turn_id

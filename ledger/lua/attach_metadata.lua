@@ -1,11 +1,12 @@
 -- Attaches host metadata to a mutation, during execution or later (C-90).
 -- KEYS[1] seq hash of the shard
 -- ARGV[1] store id · ARGV[2] highest confirmed n
--- ARGV[3] packed request {sid tn a u t d m md pf}: sid, tenant, agent, user, turn id or delivery identity (raw), mutation
---   (raw), metadata JSON, its public fragment
+-- ARGV[3] packed request {sid tn a u t d m md pf rq}: sid, tenant, agent, user, turn id or delivery identity (raw),
+--   mutation (raw), metadata JSON, its public fragment, request token
 -- Reply: {n, record JSON or '' while nothing is published, revision}
 -- Errors: STORE_WENT_BACK STORE_CHANGED NOT_FOUND
--- Guarantees: the same metadata again changes nothing.
+-- Guarantees: the same metadata again are not published again. A request that is sent again does not replace what was
+--   attached since (see lib/answers.lua).
 --!include guard
 --!include keys
 --!include pack
@@ -13,6 +14,7 @@
 --!include journal
 --!include entry
 --!include outcome
+--!include answers
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])
 
 guard(seq_key, store_id, seen)
@@ -29,16 +31,16 @@ end
 local turn = number and load_turn(S, number)
 local entry = turn and turn.a == q.a and turn.u == q.u and load_entry(S, number, q.m)
 if not entry then refuse('NOT_FOUND', 'no such mutation') end
-if entry.md ~= q.md then
+local told, revision = answered_request(entry.mq, q.rq, turn_id(S, number), hex(q.m), entry, q.pf)
+if told then return { raise_seq(seq_key), told, revision } end
+local replaces = entry.md ~= q.md
+if replaces then
   entry.md, entry.pf = q.md, q.pf
   revise(turn, entry)
-  if entry.s == 's' then
-    -- In flight: the fields wait for the settlement, which publishes them.
-    save_entry(S, number, q.m, entry)
-  else
-    publish(S, number, q.m, entry, now)
-    save_entry(S, number, q.m, entry)
-  end
+  -- In flight, the fields wait for the settlement, which publishes them.
+  if entry.s ~= 's' then publish(S, number, q.m, entry, now) end
   save_turn(S, number, turn)
 end
+entry.mq = keep_answer(entry.mq, q.rq, entry)
+if replaces or q.rq then save_entry(S, number, q.m, entry) end
 return { raise_seq(seq_key), outcome_record(turn_id(S, number), hex(q.m), entry), entry.rv }

@@ -73,6 +73,29 @@ def test_it_stays_over_later_attempts_and_is_replaced_as_a_whole(ledger: Ledger)
     assert ledger.entry(work).metadata == {"id": "dash-8"}
 
 
+@pytest.mark.proves("C-22", "C-90")
+@pytest.mark.parametrize("attached_before", [False, True])
+@pytest.mark.parametrize("settled", [False, True])
+def test_sent_again_it_does_not_replace_what_was_attached_since(
+    ledger: Ledger, settled: bool, attached_before: bool
+) -> None:
+    ledger.admit(plan(1))
+    work, token = ledger.begin_first()
+    if settled:
+        ledger.settle(work, token, NOT_EXECUTED, reason="pre_dispatch_deadline", next_step=2)
+    if attached_before:
+        ledger.run(attach(work, {"title": "one"}))
+    one = attach(work, {"title": "one"})
+    first = ledger.run(one)
+    ledger.run(attach(work, {"title": "two"}))
+    if settled:
+        ledger.admit(plan(1))
+        ledger.begin_first()
+    outcomes = len(ledger.outcomes())
+    assert twice(ledger, one) == (first, first)
+    assert (ledger.entry(work).metadata, len(ledger.outcomes())) == ({"title": "two"}, outcomes)
+
+
 @pytest.mark.proves("C-90")
 def test_it_is_found_by_delivery_too(ledger: Ledger) -> None:
     ledger.admit(plan(1))
