@@ -31,6 +31,9 @@ end
 local wanted = q.d == 'approve' and 'approved' or 'denied'
 if approval.st == 'expired' then refuse('APPROVAL_EXPIRED', 'decided too late') end
 if approval.st == 'cancelled' then refuse('APPROVAL_CANCELLED', 'its run ended') end
+local R = load_run(approval.run, now)
+local S = R and session_of(R)
+if not S then refuse('APPROVAL_CANCELLED', 'its run ended') end
 if approval.st ~= 'pending' then
   if approval.st == wanted and approval.by == q.by then
     return { raise_seq(seq_key), 'repeated', 0, pack_approval(approval) }
@@ -38,9 +41,6 @@ if approval.st ~= 'pending' then
   refuse('ALREADY_DECIDED', 'another decision came first')
 end
 
-local R = load_run(approval.run, now)
-local S = R and session_of(R)
-if not S then refuse('APPROVAL_CANCELLED', 'its run ended') end
 if approval.ex <= now then
   expire_due(S, R)
   return { raise_seq(seq_key), 'expired', WAKE, redis.call('HGET', key, 'a') }

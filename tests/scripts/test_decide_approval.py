@@ -7,10 +7,11 @@ from typing import Any, Literal
 import pytest
 
 from ledger.approvals import Decided, Decision, decide
+from ledger.erasure import erase_session
 from ledger.states import RunStatus
 from ledger.store import ScriptCall
 from tests.scripts.checking import refused, twice
-from tests.support.ledger import SHARD, TENANT, Ledger, begun, key, plan, proposed, sid_of
+from tests.support.ledger import SHARD, SHARDS, TENANT, Ledger, begun, key, plan, proposed, sid_of
 
 APPROVER = "bob"
 
@@ -173,3 +174,18 @@ def test_a_decided_request_of_an_ended_call_shows_no_arguments(ledger: Ledger) -
     assert ledger.approval(approval_id).arguments == {"n": 1, "title": "marker-1"}
     ledger.finish()
     assert ledger.approval(approval_id).arguments is None
+
+
+@pytest.mark.proves("C-82")
+@pytest.mark.parametrize("answer", ["approve", "deny"])
+def test_a_decision_sent_again_after_an_erasure_shows_nothing(
+    ledger: Ledger, answer: Literal["approve", "deny"]
+) -> None:
+    approval_id = ask(ledger)
+    call = decision(approval_id, answer)
+    ledger.run(call)
+    ledger.run(erase_session(TENANT, "s1", 60_000, SHARDS))
+    refused(ledger, call, "approval_cancelled")
+    # Nor when a new session has taken the name.
+    ledger.admit(plan(1), did="newer")
+    refused(ledger, call, "approval_cancelled")
