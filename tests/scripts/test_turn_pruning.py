@@ -6,13 +6,16 @@ import pytest
 
 from ledger.admission import admit_delivery
 from ledger.attempts import Begun, Work
+from ledger.erasure import erase_session, sweep_retention
 from ledger.states import MutationStatus
 from tests.scripts.checking import refused
 from tests.support.ledger import (
     COMPLETED,
     LIMITS,
     NOT_EXECUTED,
+    SHARD,
     SHARDS,
+    TENANT,
     UNKNOWN,
     Ledger,
     begun,
@@ -20,6 +23,7 @@ from tests.support.ledger import (
     key,
     plan,
     proposed,
+    sid_of,
 )
 
 TURNS = 50
@@ -120,3 +124,41 @@ def test_runs_that_change_nothing_use_no_turn(ledger: Ledger) -> None:
         ledger.admit([proposed(n, protected=False)], did=f"read{n}")
     ledger.finish()
     assert turns(ledger) == ids
+
+
+def pruned(ledger: Ledger) -> set[str]:
+    """Runs of pruned turns that an erasure would find."""
+    return {run.decode() for run in ledger.raw.zrange(key(f"pruned:{sid_of('s1')}"), 0, -1)}
+
+
+@pytest.mark.proves("C-82")
+@pytest.mark.parametrize("most", [1, 50])
+def test_the_runs_of_a_pruned_turn_go_with_the_session(ledger: Ledger, most: int) -> None:
+    fill(ledger, {"d0": NOT_EXECUTED})
+    runs = {ledger.find_run("d0").run_id}
+    turn(ledger, "d0")
+    runs.add(ledger.find_run("d0").run_id)
+    turn(ledger, "more")
+    names = [key(f"run:{run}{rest}") for run in runs for rest in ("", ":journal")]
+    assert (len(runs), ledger.raw.exists(*names), pruned(ledger)) == (2, 4, runs)
+    ledger.run(erase_session(TENANT, "s1", 60_000, SHARDS))
+    assert pruned(ledger) == set()
+    while ledger.raw.zcard(key("erase")):
+        ledger.raw.delete(key("swept:retention"))
+        ledger.run(sweep_retention(SHARD, 60_000, 1000, most=most))
+    assert ledger.raw.exists(*names) == 0
+    assert ledger.raw.keys(key("erased:*")) == []
+
+
+@pytest.mark.proves("C-82")
+def test_a_session_lists_no_pruned_run_whose_life_is_over(ledger: Ledger) -> None:
+    fill(ledger, {f"d{n}": COMPLETED for n in range(3)})
+    first, gone, last = (ledger.find_run(f"d{n}").run_id for n in range(3))
+    turn(ledger, "one more")
+    assert pruned(ledger) == {first}
+    ledger.raw.zadd(key(f"pruned:{sid_of('s1')}"), {first: ledger.now() - 1})
+    ledger.raw.delete(key(f"run:{gone}"))
+    turn(ledger, "another")
+    assert pruned(ledger) == set()
+    turn(ledger, "and another")
+    assert pruned(ledger) == {last}

@@ -49,6 +49,7 @@ local function retire_session(S, now, tombstone_ms, all)
   local erased = K.erased(generation)
   redis.call('RENAME', S.key, erased)
   if redis.call('EXISTS', K.args(S.sid)) == 1 then redis.call('RENAME', K.args(S.sid), erased .. ':args') end
+  if redis.call('EXISTS', K.pruned(S.sid)) == 1 then redis.call('RENAME', K.pruned(S.sid), erased .. ':runs') end
   redis.call('DEL', K.queue(S.sid))
   redis.call('HDEL', K.asked, S.sid)
   redis.call('ZREM', K.ready, S.sid)
@@ -69,13 +70,16 @@ local function erase_run(run)
   redis.call('DEL', key, K.journal(run))
 end
 
--- Deletes at most `most` fields of one erased session; answers how many, and whether it is gone.
+-- Deletes at most `most` fields and listed runs of one erased session; answers how many, and whether it is gone.
 local function erase_piece(member, most)
   local generation = string.match(member, '^%d+')
   local erased = K.erased(generation)
   redis.call('DEL', erased .. ':args')
+  local runs = redis.call('ZRANGE', erased .. ':runs', 0, most - 1)
+  for _, run in ipairs(runs) do erase_run(run) end
+  if #runs > 0 then redis.call('ZREM', erased .. ':runs', unpack(runs)) end
   -- Not HSCAN: from its start it would walk more and more emptied places and one day find nothing.
-  local fields = redis.call('HRANDFIELD', erased, most, 'WITHVALUES')
+  local fields = redis.call('HRANDFIELD', erased, most - #runs, 'WITHVALUES')
   for at = 1, #fields, 2 do
     local name = fields[at]
     if string.sub(name, 1, 1) == 'd' and #name == 33 then
@@ -90,7 +94,7 @@ local function erase_piece(member, most)
     if name ~= 'meta' then redis.call('HDEL', erased, name) end
   end
   local left = redis.call('HLEN', erased)
-  if left <= 1 then
+  if left <= 1 and #runs < most then
     redis.call('DEL', erased)
     redis.call('ZREM', K.erase, member)
     return true

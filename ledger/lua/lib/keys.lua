@@ -20,6 +20,7 @@ function NAMES.session(sid) return P .. 'session:' .. sid end
 function NAMES.queue(sid) return P .. 'queue:' .. sid end
 function NAMES.args(sid) return P .. 'args:' .. sid end
 function NAMES.erased(generation) return P .. 'erased:' .. generation end
+function NAMES.pruned(sid) return P .. 'pruned:' .. sid end
 function NAMES.erasure(token) return P .. 'erasure:' .. token end
 function NAMES.run(run) return P .. 'run:' .. run end
 function NAMES.journal(run) return P .. 'run:' .. run .. ':journal' end

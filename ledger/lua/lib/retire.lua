@@ -7,6 +7,21 @@ local function delete_stream_entries(entry)
   for id in string.gmatch(entry.x or '', '%S+') do redis.call('XDEL', K.outcomes, id) end
 end
 
+-- Erasure finds runs by their deliveries. Those of a turn that goes before its session are listed, while they live
+-- (C-82): by the end of their life, so that the list holds no others for long.
+local function list_pruned_runs(S, runs, now)
+  local key, listed = K.pruned(S.sid), {}
+  for _, run in ipairs(runs) do
+    local left = redis.call('PTTL', K.run(run))
+    if left > 0 then
+      listed[#listed + 1] = now + left
+      listed[#listed + 1] = run
+    end
+  end
+  if #listed > 0 then redis.call('ZADD', key, unpack(listed)) end
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+end
+
 local function retire_turn(S, number, turn, now, tombstone_ms)
   for _, mutation in ipairs(turn.ms) do
     local entry = load_entry(S, number, mutation)
@@ -16,13 +31,17 @@ local function retire_turn(S, number, turn, now, tombstone_ms)
       drop(S, entry_field(number, mutation))
     end
   end
+  local runs = {}
   for _, delivery in ipairs(turn.d) do
     local record = get_record(S, 'd' .. delivery, read_delivery)
     if record then
       redis.call('ZADD', K.retired, now + tombstone_ms, record.tb)
       drop(S, 'd' .. delivery)
+      for _, run in ipairs(record.er or {}) do runs[#runs + 1] = run end
+      runs[#runs + 1] = record.r
     end
   end
+  list_pruned_runs(S, runs, now)
   drop(S, turn_field(number))
   for i, kept in ipairs(S.meta.ts) do
     if kept == number then table.remove(S.meta.ts, i) break end
