@@ -17,7 +17,7 @@ from ledger.cli.options import Settings, common
 from ledger.cli.output import print_json
 from ledger.cli.primaries import open_primaries
 from ledger.config import Config, RedisConfig
-from ledger.durability import Finding, Level, judge, read_facts
+from ledger.durability import Finding, Level, Report, judge, read_facts
 from ledger.embedded import EmbeddedStore, find_url
 from ledger.errors import LedgerError
 
@@ -60,7 +60,7 @@ def _store(settings: Settings, config: Config) -> list[Finding]:
 def _server(client: redis.Redis, settings: RedisConfig, running: bool, label: str) -> Iterator[Finding]:
     with client:
         report = judge(read_facts(client), settings)
-        found: list[Finding | None] = list(report.findings)
+        found: list[Finding | None] = [_durability(report), *report.findings]
         if report.bad:
             found.append(Finding("confirmed write", Level.WARN, "not measured while a setting above is bad"))
         else:
@@ -71,6 +71,11 @@ def _server(client: redis.Redis, settings: RedisConfig, running: bool, label: st
         for finding in found:
             if finding is not None:
                 yield Finding(finding.name, finding.verdict, label + finding.detail, finding.fix)
+
+
+def _durability(report: Report) -> Finding:
+    """The one word that `/readyz` shows too (C-21); what makes a store unsafe stands in lines of its own."""
+    return Finding("durability", Level.BAD if report.bad else Level.OK, report.verdict.value)
 
 
 @contextmanager

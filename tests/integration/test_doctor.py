@@ -75,6 +75,7 @@ def test_the_running_embedded_store_is_fine(folder: Path, capsys: pytest.Capture
         ran = run(capsys, "doctor", "--data", folder)
     assert (ran.code, ran.err) == (0, "")
     found = lines(ran)
+    assert found["durability"] == "ok: verified"
     assert found["appendfsync"] == "ok: appendfsync is always"
     assert found["maxmemory-policy"] == "ok: maxmemory-policy is noeviction"
     assert found["aof-use-rdb-preamble"] == "ok: aof-use-rdb-preamble is no"
@@ -92,6 +93,7 @@ def test_everysec_is_bad_and_the_fix_is_named(
     ran = run(capsys, "doctor", "--redis-url", start(appendfsync="everysec").url)
     assert ran.code == 1
     found = not_ok(ran)
+    assert found.pop("durability") == "bad: unsafe"
     assert found.pop("appendfsync") == (
         "bad: appendfsync is everysec, not always; "
         "fix: `appendfsync always` in the server's configuration (now: CONFIG SET appendfsync always)"
