@@ -35,7 +35,7 @@ local told, revision = answered_request(entry.mq, q.rq, turn_id(S, number), hex(
 if told then return { raise_seq(seq_key), told, revision } end
 local replaces = entry.md ~= q.md
 if replaces then
-  entry.md, entry.pf = q.md, q.pf
+  replace_metadata(entry, q.md, q.pf)
   revise(turn, entry)
   -- In flight, the fields wait for the settlement, which publishes them.
   if entry.s ~= 's' then publish(S, number, q.m, entry, now) end

@@ -46,7 +46,7 @@ end
 
 local before = entry.s
 if q.rb then note_answer(entry, q.at, q.rb, now) end
-if q.md then entry.md, entry.pf = q.md, q.pf end
+if q.md then replace_metadata(entry, q.md, q.pf) end
 entry.s, entry.r, entry.rc = wanted, nil, q.by .. (q.ds and ' (dispatcher stopped)' or '')
 revise(turn, entry)
 local record = publish(S, number, q.m, entry, now)

@@ -49,10 +49,11 @@ end
 local function settle_mutation()
   spelled, spelling = q.m, q.x
   local entry = load_entry(S, q.t, q.m)
-  if entry and entry.pa == q.at and q.v == 'a' then
-    -- Sent again after the very mutation was begun anew, perhaps by this settlement: nothing of that is its business.
-    local mine = { s = 'a', r = q.rs, tl = entry.tl, pf = entry.pf }
-    how, record, revision = 'repeated', outcome_record(turn_id(S, q.t), hex(q.m), mine), entry.rv - 1
+  local back = entry and q.v == 'a' and entry.pb
+  if back and back.k == q.at then
+    -- Sent again, perhaps after the very mutation was begun anew, by this settlement even: nothing of that is its business.
+    local mine = { s = 'a', r = q.rs, tl = entry.tl, pf = back.f or entry.pf }
+    how, record, revision = 'repeated', outcome_record(turn_id(S, q.t), hex(q.m), mine), back.v
     return
   end
   if entry and entry.pa == q.at and entry.pc then
@@ -72,6 +73,10 @@ local function settle_mutation()
     how = entry.s == 's' and 'settled' or 'late'
     entry.fh = true
     record = apply_status(S, R, q.t, q.m, entry, q.v, q.rs, now)
+    if q.v == 'a' then
+      entry.pb = { k = q.at, v = entry.rv }
+      save_entry(S, q.t, q.m, entry)
+    end
     if call and (call.st == 'g' or call.st == 'u') then
       call.rf = q.cd
       end_attempted_call(R, q.i, q.v, q.res)

@@ -41,7 +41,7 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
             "session": "tn s no g at tc an lm ia lv ts |",
             "current": "k r i t m at st dl |",
             "turn": "a u d rv ms lv at | f",
-            "entry": "s tl at na rv o ri x fh | r md pf rc vo ls pa pc pl rb rq mq",
+            "entry": "s tl at na rv o ri x fh | r md pf rc vo ls pa pc pl pb rb rq mq",
             "delivery": "r t c tb | er at",
             "run_meta": "tn s sid a u p d di n g k oe ce ss pd co tb jr at hw | h be ta tp lk",
             "run_state": "st i t su sr en | er cx sk ec co hs on rn rp tp by mu rb",

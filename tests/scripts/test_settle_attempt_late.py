@@ -20,6 +20,7 @@ from tests.support.ledger import (
     SHARD,
     UNKNOWN,
     Ledger,
+    begun,
     key,
     plan,
     proposed,
@@ -143,6 +144,29 @@ def test_what_an_earlier_attempt_left_says_nothing_about_a_later_one(ledger: Led
     ledger.reclaim()
     assert ledger.run(report(second, second_token)).how == "late"
     assert ledger.status(work) is COMPLETED
+
+
+@pytest.mark.proves("C-22")
+@pytest.mark.parametrize("attached", ["", "before", "between", "since", "between since"])
+def test_a_repeat_of_a_put_back_tells_what_it_was_told(ledger: Ledger, attached: str) -> None:
+    ledger.admit(plan(2), on_error="continue")
+    work, token = ledger.begin_first()
+    if "before" in attached:
+        ledger.attach(work, {"title": "before"})
+    call = report(work, token, NOT_EXECUTED, reason="pre_dispatch_deadline", next_step=2)
+    first = ledger.run(call)
+    if "between" in attached:
+        ledger.attach(work, {"title": "between"})
+    _, again = twice(ledger, call)
+    assert (again.how, again.record, again.revision) == ("repeated", first.record, first.revision)
+    ledger.settle(begun(first.work), token, next_step=3)
+    ledger.admit(plan(2), on_error="continue")
+    second, _ = ledger.begin_first()
+    if "since" in attached:
+        ledger.attach(second, {"title": "since"})
+    _, again = twice(ledger, call)
+    assert (again.how, again.record, again.revision) == ("repeated", first.record, first.revision)
+    assert ledger.status(second) is MutationStatus.EXECUTION_STARTED
 
 
 @pytest.mark.proves("C-33")

@@ -5,6 +5,7 @@
 --   x stream ids of its changes · rc reconciled by · vo voided attempt · ls last report kept as evidence
 --   fh the attempt reported its own end · pa the attempt before, whose report may be sent again
 --   pc who reconciled the attempt before · pl its report after that, kept as evidence
+--   pb the attempt that reported last that nothing was executed {k v f}: attempt, revision, public fragment if replaced
 --   rq mq reconciliations, and metadata, that may be sent again, see answers.lua
 --   rb readbacks {n k l ev}: tries, token of the one asked now, token of the last one answered, evidence of the last
 --   ones {at by an no}: when, who answered, c|a|u, note

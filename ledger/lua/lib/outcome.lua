@@ -15,6 +15,13 @@ local function outcome_record(turn, mutation_hex, entry)
     .. (entry.pf or NO_METADATA) .. '}'
 end
 
+-- What the last put-back was published with stays on record for its repeat (C-22).
+local function replace_metadata(entry, md, pf)
+  local back = entry.pb
+  if back and not back.f then back.f = entry.pf or NO_METADATA end
+  entry.md, entry.pf = md, pf
+end
+
 -- Raises the turn's revision and stores it on the entry (C-12).
 local function revise(turn, entry)
   turn.rv = turn.rv + 1
