@@ -114,6 +114,49 @@ def test_a_report_of_an_attempt_said_not_to_be_executed_raises_the_alarm_after_t
     assert (ledger.status(work), ledger.entry(work).late_report) == (FAILED, COMPLETED)
 
 
+@pytest.mark.proves("C-91")
+@pytest.mark.parametrize("since", ["put back", "not executed"])
+@pytest.mark.parametrize("status", [COMPLETED, FAILED, NOT_EXECUTED])
+def test_it_raises_the_alarm_too_when_another_attempt_came_to_nothing_since(
+    ledger: Ledger, since: str, status: MutationStatus
+) -> None:
+    ledger.admit(plan(1))
+    work, token = ledger.begin_first()
+    ledger.reclaim()
+    ledger.reconcile(work, completed=False, dispatcher_stopped=True)
+    ledger.finish()
+    for _ in range(2):
+        ledger.admit(plan(1))
+        again, again_token = ledger.begin_first()
+        if since == "put back":
+            ledger.void(again, again_token, 2)
+            ledger.begin(SID, again_token, 3)
+        else:
+            ledger.settle(again, again_token, NOT_EXECUTED, next_step=2)
+    ledger.admit(plan(1))
+    third, _ = ledger.begin_first()
+    first, second = twice(ledger, report(work, token, status))
+    assert (first.how, second.how, ledger.status(third)) == ("kept", "kept", MutationStatus.EXECUTION_STARTED)
+    code = {COMPLETED: "c", FAILED: "f", NOT_EXECUTED: "a"}[status]
+    assert ledger.raw.hget(key("counts"), f"late_reports:{code}") == b"1"
+
+
+@pytest.mark.proves("C-91", "C-22")
+def test_one_that_raised_it_before_the_next_attempt_began_raises_it_no_second_time(ledger: Ledger) -> None:
+    ledger.admit(plan(1))
+    work, token = ledger.begin_first()
+    ledger.reclaim()
+    ledger.reconcile(work, completed=False, dispatcher_stopped=True)
+    ledger.finish()
+    call = report(work, token, COMPLETED)
+    assert ledger.run(call).how == "kept"
+    ledger.admit(plan(1))
+    ledger.begin_first()
+    first, second = twice(ledger, call)
+    assert (first.how, second.how) == ("kept", "kept")
+    assert ledger.raw.hget(key("counts"), "late_reports:c") == b"1"
+
+
 @pytest.mark.proves("C-91", "C-13")
 @pytest.mark.parametrize("end", ["report", "owner lost", "put back"])
 def test_a_call_reconciled_while_in_flight_is_never_dispatched_again_by_its_run(ledger: Ledger, end: str) -> None:

@@ -150,10 +150,10 @@ local function begin_call(S, R, i, q, step)
 
   local entry = known or { s = nil, tl = call.t, at = nil, na = nil, rv = nil, o = #turn.ms + 1, ri = nil, x = nil, fh = nil }
   if not known then table.insert(turn.ms, call.m) end
-  entry.pa = entry.vo ~= entry.at and entry.at or nil
+  -- The last attempt that somebody reconciled may still report, however many were put back since (C-91).
+  if entry.rc then entry.pa, entry.pc, entry.pl = entry.at, entry.rc, entry.ls end
   entry.s, entry.at, entry.na, entry.ri = 's', attempt, deadline + q.dr + q.le, R.id .. ':' .. text(i)
   -- What an earlier attempt left says nothing about this one.
-  entry.pc, entry.pl = entry.rc, nil
   entry.r, entry.rc, entry.ls, entry.vo, entry.fh, entry.rb = nil, nil, nil, nil, nil, nil
   revise(turn, entry)
   turn.f = nil

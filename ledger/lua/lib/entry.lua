@@ -3,8 +3,8 @@
 --   tl tool · at attempt token · na not_after (C-91) · rv revision · o order of first intent in the turn
 --   r reason · md metadata JSON · pf its public JSON fragment · ri run id and call index `<run>:<i>`
 --   x stream ids of its changes · rc reconciled by · vo voided attempt · ls last report kept as evidence
---   fh the attempt reported its own end · pa the attempt before, whose report may be sent again
---   pc who reconciled the attempt before · pl its report after that, kept as evidence
+--   fh the attempt reported its own end · pa the last attempt that was reconciled and begun anew since
+--   pc who reconciled that · pl its report after that, kept as evidence
 --   pb the attempt that reported last that nothing was executed {k v f}: attempt, revision, public fragment if replaced
 --   rq mq reconciliations, and metadata, that may be sent again, see answers.lua
 --   rb readbacks {n k l ev}: tries, token of the one asked now, token of the last one answered, evidence of the last
