@@ -28,16 +28,16 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
+
+# Run by path and isolated, it finds its own neighbours only this way.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.support.fake_mcp_results import ERRORS, OUTPUT_SCHEMA, RESULTS, TYPED, UNTYPED
 
 # It takes whatever it is sent; CPython would refuse integers of more than 4,300 digits.
 sys.set_int_max_str_digits(0)
 SETTINGS: dict[str, Any] = json.loads(os.environ.get("FAKE_MCP", "{}"))
-OUTPUT_SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
-TEXT = [{"type": "text", "text": "created T-42"}]
-KEPT_BYTES = 2 * 1024 * 1024
-READ_BYTES = 9 * 1024 * 1024
-FLOOD = 20_000
 
 Message = dict[str, Any]
 _log_lock = threading.Lock()
@@ -51,31 +51,6 @@ def note(event: str, **fields: Any) -> None:
         os.write(log, line)
         os.fsync(log)
         os.close(log)
-
-
-# What a tool answers: the result object as JSON text, because some of it no JSON library would write.
-RESULTS: dict[str, str] = {
-    "ok": json.dumps({"content": TEXT}),
-    "typed": json.dumps({"content": TEXT}),
-    "is_error": json.dumps({"isError": True, "content": [{"type": "text", "text": "card charged, mail failed"}]}),
-    "error_text": json.dumps({"content": [{"type": "text", "text": '{"status":"error"}'}]}),
-    "input_required": json.dumps({"resultType": "input_required", "requestState": "s"}),
-    "input_required_with_content": json.dumps({"resultType": "input_required", "content": TEXT}),
-    "wrong_structured": json.dumps({"content": TEXT, "structuredContent": {"id": 7}}),
-    "no_structured": json.dumps({"content": TEXT}),
-    "null_flag": json.dumps({"content": TEXT, "isError": None}),
-    "bad_content": json.dumps({"content": "not-a-list"}),
-    "bad_result": json.dumps("created"),
-    "bad_flag": json.dumps({"content": TEXT, "isError": "yes"}),
-    "nan": '{"content":[],"structuredContent":{"a":NaN}}',
-    "deep": '{"content":[],"structuredContent":{"a":' + "[" * 100 + "]" * 100 + "}}",
-    "very_deep": '{"content":[],"structuredContent":{"a":' + "[" * 100_000 + "]" * 100_000 + "}}",
-    "surrogate": '{"content":[{"type":"text","text":"\\ud800"}]}',
-    "big_integer": '{"content":[],"structuredContent":{"a":' + "9" * 6000 + "}}",
-    "huge_kept": json.dumps({"content": [{"type": "text", "text": "x" * KEPT_BYTES}]}),
-    "huge_read": json.dumps({"content": [{"type": "text", "text": "x" * READ_BYTES}]}),
-}
-ERRORS = {"error_32602": -32602, "error_32603": -32603}
 
 
 def response(request: Message, tool: str) -> bytes:
@@ -94,10 +69,8 @@ def plain(request: Message, result: Message) -> bytes:
 
 def tool_list() -> Message:
     names = [*RESULTS, *ERRORS, *STDIO_TOOLS, *HTTP_TOOLS]
-    tools: list[Message] = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+    tools: list[Message] = [{"name": name, "inputSchema": TYPED if name == "typed" else UNTYPED} for name in names]
     for tool in tools:
-        if tool["name"] == "typed":
-            tool["inputSchema"] = {"type": "object", "properties": {"title": {"type": "string"}}}
         if tool["name"] in ("wrong_structured", "no_structured"):
             tool["outputSchema"] = OUTPUT_SCHEMA
     modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -165,7 +138,7 @@ def noise(request: Message) -> None:
 def flood(request: Message) -> None:
     message = {"level": "info", "data": "x" * 100}
     line = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": message}).encode()
-    for _ in range(SETTINGS.get("flood", FLOOD)):
+    for _ in range(SETTINGS.get("flood", 20_000)):
         emit(line)
     emit(response(request, "ok"))
 
@@ -274,7 +247,7 @@ def serve_stdio() -> None:
 
 HTTP_TOOLS = (
     *("status_202", "status_307", "status_404", "status_410", "status_500", "status_502"),
-    *("sse", "sse_drop", "sse_drop_id", "sse_resume", "drop", "http_late", "gzip", "http_half"),
+    *("sse", "sse_drop", "sse_drop_id", "sse_resume", "sse_asks", "drop", "http_late", "gzip", "http_half"),
 )
 
 
@@ -282,6 +255,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # The request behind each stream that was given an event id, so that it can be resumed.
     streams: ClassVar[dict[str, Message]] = {}
+    asked: ClassVar[threading.Event] = threading.Event()
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -301,6 +275,9 @@ class Handler(BaseHTTPRequestHandler):
         )
         if "id" not in message or "method" not in message:
             self.send(202, b"")
+            if message.get("id") == "q1":
+                note("answered")
+                Handler.asked.set()
         elif message["method"] == "tools/call":
             self.called(message, effect(message, text))
         else:
@@ -349,12 +326,26 @@ class Handler(BaseHTTPRequestHandler):
             self.event(response(request, "ok"))
         elif tool == "sse_drop":
             self.wfile.write(b": hello\n\n")
+        elif tool == "sse_asks":
+            self.ask(request)
         else:
             with _log_lock:
                 event = f"e{len(Handler.streams) + 1}"
                 Handler.streams[event] = request
             self.wfile.write(f"id: {event}\nretry: 10\ndata: \n\n".encode())
         self.close_connection = True
+
+    def ask(self, request: Message) -> None:
+        """Asks the client on the call's own stream, once a file is there; the call is answered after that, or never."""
+        how = request["params"]["arguments"]
+        while "after" in how and not os.path.exists(how["after"]):
+            time.sleep(0.01)
+        params = {"message": "sure?", "requestedSchema": {"type": "object", "properties": {}}}
+        self.event(json.dumps({"jsonrpc": "2.0", "id": "q1", "method": how["method"], "params": params}).encode())
+        Handler.asked.wait()
+        if how.get("hang"):
+            time.sleep(3600)
+        self.event(response(request, "ok"))
 
     def begin_stream(self) -> None:
         self.send_response(200)

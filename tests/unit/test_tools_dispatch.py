@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
 from tests.support.wait import wait_until_async
 from workers.tools.channel import Health
+from workers.tools.connection import Connection
 from workers.tools.dispatch import Dispatch, NotSent
 from workers.tools.one_call import CURRENT
 from workers.tools.process import ServerProcess
@@ -55,6 +57,34 @@ def test_a_dispatch_that_is_on_its_way_cannot_be_abandoned() -> None:
     dispatch.hand_over()
     dispatch.abandon("cancelled")
     assert (dispatch.handed_over, dispatch.refusal) == (True, None)
+
+
+@pytest.mark.proves("C-56")
+def test_what_is_on_its_way_is_never_refused_afterwards() -> None:
+    """Its last check may say no by then; taken for a refusal, that would say `not executed` of what was sent."""
+    answers = iter([None, "lease"])
+    dispatch = Dispatch({}, lambda: next(answers))
+    dispatch.hand_over()
+    with pytest.raises(NotSent):
+        dispatch.hand_over()
+    assert (dispatch.handed_over, dispatch.refusal) == (True, None)
+    assert next(answers) == "lease", "the check was not asked again"
+
+
+@pytest.mark.proves("C-56")
+def test_an_exchange_that_ended_unsent_can_send_nothing_later() -> None:
+    """The call may go on over the next connection, while the first transport still waits for its own."""
+    dispatch = Dispatch({}, lambda: None)
+
+    async def main() -> None:
+        connection = Connection(lambda: pytest.fail("nothing is opened"), probe=False)
+        with pytest.raises(MCPError):
+            await connection.exchange("t", {}, dispatch)
+
+    asyncio.run(main())
+    with pytest.raises(NotSent):
+        dispatch.hand_over()
+    assert (dispatch.handed_over, dispatch.refusal) == (False, None)
 
 
 @pytest.fixture

@@ -99,6 +99,8 @@ class Connection:
             self.retired = self.retired or error.code == CONNECTION_CLOSED
             raise
         finally:
+            # A transport that works on by itself may still be waiting for its connection.
+            dispatch.close()
             self.in_flight -= 1
             self._close_when_idle()
 

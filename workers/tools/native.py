@@ -144,10 +144,10 @@ class NativeTools:
         work.cancel()
 
     def _conclude(self, work: asyncio.Future[ToolReply], dispatch: Dispatch, context: CallContext) -> ToolReply:
-        if dispatch.refusal is not None:
-            return not_executed(dispatch.refusal)
         if work.done() and not work.cancelled():
             return work.result()
+        if not dispatch.handed_over:
+            return not_executed(dispatch.refusal)
         return unknown("no result", EXECUTION_TIMEOUT if context.remaining() <= 0 else None)
 
     def close(self) -> None:

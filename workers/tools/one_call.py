@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context, ContextVar
 from typing import Any
 
 from mcp.shared.dispatcher import CallOptions
@@ -22,6 +22,13 @@ CURRENT: ContextVar[Dispatch | None] = ContextVar("current_dispatch", default=No
 
 class OneCallDispatcher(JSONRPCDispatcher):
     """What a `ClientSession` speaks through; requests other than the current `tools/call` pass unchanged."""
+
+    def _spawn(self, fn: Callable[..., Awaitable[Any]], *args: object, sender_ctx: Context | None) -> None:
+        """As in the SDK, but without the context of a call on whose reply stream the server asks something itself.
+
+        Our answer is a request of its own over HTTP; with that context it would pass for the call, sent again.
+        """
+        super()._spawn(fn, *args, sender_ctx=None)
 
     async def send_raw_request(
         self,

@@ -182,9 +182,9 @@ class McpServer:
         error = exchange.exception() if exchange.done() and not exchange.cancelled() else None
         if dispatch.raw is not None:
             return judge(dispatch.raw, self._config.reply_keep_bytes)
-        if dispatch.refusal is not None:
-            return not_executed(dispatch.refusal)
         if not dispatch.handed_over:
+            if dispatch.refusal is not None:
+                return not_executed(dispatch.refusal)
             return not_executed(None, describe(error) if error else "") if connection.usable else None
         if error is not None:
             return unknown(describe(error))
