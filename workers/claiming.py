@@ -137,11 +137,13 @@ class Claimer:
                 self._hinted.add(shard)
         replies = await asyncio.gather(*(self._ask(shard, share, promise=promise) for shard, share in asks))
         got = 0
-        for (shard, _), reply in zip(asks, replies, strict=True):
+        for (shard, share), reply in zip(asks, replies, strict=True):
             if reply is None:
                 continue
             got += len(reply.sessions)
-            if reply.ready_left:
+            # What is left where a look brought nothing cannot be read here, and may stay for days while versions are
+            # mixed: the next tick looks again.
+            if reply.ready_left and (reply.sessions or not share):
                 self._hinted.add(shard)
         if got or self._hinted:
             self._busy_until = time.monotonic() + self._shared.settings.linger
@@ -191,6 +193,8 @@ class Claimer:
                 return False
             if not off:
                 self.hint(shard)
+                # It may be a session that cannot be read here, which would keep this worker asking without a pause.
+                self._busy_until = time.monotonic() + max(self._shared.settings.linger, PROMISE_SECONDS)
                 return False
         # Asked again while the promises were taken back: the sessions of that call are still waiting.
         if self._hinted:

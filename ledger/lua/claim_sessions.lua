@@ -26,6 +26,7 @@
 local seq_key, store_id, seen, q = KEYS[1], ARGV[1], ARGV[2], read_claim_request(ARGV[3])
 
 local WITHOUT_WORK_MAX = 16
+local BEHIND_MS = 60000
 
 local version = guard(seq_key, store_id, seen)
 local now = store_now()
@@ -69,8 +70,8 @@ else
     wrote = true
     local ok, S = pcall(own, sid)
     if not ok then
-      -- To the end of the line, where it holds up nobody.
-      redis.call('ZADD', K.ready, now, sid)
+      -- Behind those that become ready in the next minute too: many of its kind would hold up a new one else.
+      redis.call('ZADD', K.ready, now + BEHIND_MS, sid)
     elseif S then
       redis.call('RPUSH', claim_key, sid .. ' ' .. S.owner)
       taken[#taken + 1] = { sid, S.owner, S = S, ends = string.format('%.0f', now + q.le) }

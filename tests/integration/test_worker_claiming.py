@@ -92,6 +92,48 @@ def test_a_full_worker_neither_claims_nor_spins(valkey: ValkeyProcess) -> None:
     asyncio.run(scene())
 
 
+def make_unreadable(client: Any) -> None:
+    """The one session that there is looks as a newer version would write it."""
+    (name,) = client.keys("ml:*:session:*")
+    raw: bytes = client.hget(name, "meta")
+    client.hset(name, "meta", b"\x02" + raw[1:])
+
+
+@pytest.mark.proves("C-31")
+@pytest.mark.parametrize("last", [False, True])
+def test_a_session_of_a_newer_version_makes_no_worker_spin_and_delays_no_other_session(
+    valkey: ValkeyProcess, monkeypatch: pytest.MonkeyPatch, last: bool
+) -> None:
+    """Its shard's turn may come first, or when nothing is left to ask for."""
+    monkeypatch.setattr("workers.claiming.random.shuffle", lambda shards: shards.sort(reverse=last))
+
+    def calls() -> int:
+        stats: dict[str, Any] = valkey.client().info("commandstats")
+        return sum(int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("fcall", "evalsha"))
+
+    async def scene() -> None:
+        claimed: list[ClaimReply] = []
+        async with parts(valkey.url, CountingRouter()) as shared:
+            with admitter(valkey.url, shared) as direct:
+                direct.admit(session_in(0), "d1", [("pay", {"id": 1})])
+                make_unreadable(valkey.client())
+                async with claiming(shared, claimed) as claimer:
+                    claimer.switch_on()
+                    loop = asyncio.get_running_loop()
+                    before, until = calls(), loop.time() + 2.5
+                    await wait_until_async(lambda: loop.time() > until, 10, "two seconds and a half")
+                    # Each of 16 shards once a second, the one again when the worker wants to go off.
+                    assert 0 < calls() - before < 200
+                    assert claimer.is_on
+                    # Nobody is told of it, as the other one is in front of it: the next tick finds it.
+                    direct.admit(session_in(0), "d2", [("pay", {"id": 2})])
+                    await wait_until_async(
+                        lambda: any(reply.sessions for reply in claimed), 5, "the session to be claimed"
+                    )
+
+    asyncio.run(scene())
+
+
 @pytest.mark.proves("C-27")
 def test_a_worker_on_a_refused_store_neither_sleeps_nor_spins(valkey: ValkeyProcess) -> None:
     def commands() -> int:

@@ -171,6 +171,17 @@ def test_a_session_record_that_cannot_be_read_goes_to_the_end_of_the_line(ledger
     assert [claimed.sid for claimed in ledger.claim("three", 1)] == [first]
 
 
+@pytest.mark.proves("C-31")
+def test_many_session_records_that_cannot_be_read_hold_up_no_new_session(ledger: Ledger) -> None:
+    for n in range(20):
+        ledger.admit(plan(1), session=f"s{n}")
+        corrupt(ledger, f"session:{sid_of(f's{n}')}", "meta")
+    assert ledger.claim("one", 1) == []
+    ledger.admit(plan(1), session="new")
+    assert [claimed.sid for claimed in ledger.claim("two", 1)] == [sid_of("new")]
+    assert ledger.raw.zcard(key("ready")) == 20
+
+
 @pytest.mark.proves("C-33")
 def test_the_next_owner_passes_over_what_an_earlier_one_left_started(ledger: Ledger) -> None:
     run = ledger.admit(plan(2), on_error="continue").run

@@ -31,7 +31,8 @@ local function make_ready(sid, now)
     promise_to_look(now)
     WAKE = 1
   end
-  -- Whoever heard of the first one looks until nothing is left, so the others need no hint.
+  -- Whoever heard of the first one looks until nothing is left, so the others need no hint. Beside one that cannot be
+  -- read none is the first; then whoever is awake finds it at the next look, within a second.
   if added == 1 and redis.call('ZCARD', K.ready) == 1 then redis.call('SPUBLISH', K.signal, 'r') end
 end
 
