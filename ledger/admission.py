@@ -157,8 +157,11 @@ def _coalescing_key(delivery: Delivery, content: bytes) -> bytes:
     return hashlib.sha256(whose + content).digest()[:16]
 
 
+_REFUSED_AS = {"unknown_tool": "ut", "arguments_invalid": "ai"}
+
+
 def _call(call: ProposedCall, shard: int) -> dict[str, Any]:
-    refused = {} if call.refusal is None else {"xc": call.refusal.code.upper(), "xd": str(call.refusal)}
+    refused = {} if call.refusal is None else {_REFUSED_AS[call.refusal.code]: str(call.refusal)}
     return refused | {
         "t": call.tool,
         "m": bytes.fromhex(mutation_identity_of(call.tool, call.arguments)),
