@@ -131,8 +131,12 @@ class Following:
         wait_until(lambda: len(self.output.read_text().splitlines()) >= count, 20, f"{count} lines")
 
     def end(self) -> int:
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(10)
+        try:
+            self.process.send_signal(signal.SIGINT)
+            return self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.process.wait(10)
 
 
 def test_following_outlives_a_store_that_restarts(valkey: ValkeyProcess, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ledger.tasks import end_tasks
+
 T = TypeVar("T")
 CHUNK = 65536
 QUIET_SECONDS = 0.02
@@ -83,6 +85,7 @@ class TcpProxy:
         self._held: list[Held] = []
         self._replies_asked: list[_Loss | Held] = []
         self._pairs: set[_Pair] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy", daemon=True)
         self._server: asyncio.Server | None = None
@@ -167,11 +170,12 @@ class TcpProxy:
     async def _stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        tasks = [task for pair in self._pairs for task in pair.tasks]
-        await self._cut()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for pair in self._pairs:
+            # What is still to be sent must not keep a connection open.
+            pair.client.transport.abort()
+            pair.store.transport.abort()
+        # Also those that are still on their way to the store.
+        await end_tasks(self._serving)
 
     async def _cut(self) -> None:
         for pair in list(self._pairs):
@@ -179,23 +183,34 @@ class TcpProxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
+        serving = asyncio.ensure_future(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_store, to_store = await asyncio.open_connection("127.0.0.1", self.store_port)
         except OSError:
-            writer.close()
             return
-        pair = _Pair(writer, to_store)
+        else:
+            await self._forward(_Pair(writer, to_store), reader, from_store)
+        finally:
+            writer.close()
+
+    async def _forward(self, pair: _Pair, from_client: asyncio.StreamReader, from_store: asyncio.StreamReader) -> None:
         self._pairs.add(pair)
         pair.tasks = [
-            asyncio.ensure_future(self._requests(pair, reader)),
+            asyncio.ensure_future(self._requests(pair, from_client)),
             asyncio.ensure_future(self._replies(pair, from_store)),
         ]
-        await asyncio.wait(pair.tasks, return_when=asyncio.FIRST_COMPLETED)
-        pair.close()
-        for task in pair.tasks:
-            task.cancel()
-        await asyncio.gather(*pair.tasks, return_exceptions=True)
-        self._pairs.discard(pair)
+        try:
+            await asyncio.wait(pair.tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._pairs.discard(pair)
+            pair.close()
+            for task in pair.tasks:
+                task.cancel()
+            await asyncio.gather(*pair.tasks, return_exceptions=True)
 
     async def _requests(self, pair: _Pair, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
