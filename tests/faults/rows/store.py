@@ -141,8 +141,9 @@ def slow_disk(folder: Path, seed: int, delays: Sequence[int] = (20, 200, 2000)) 
         _recovered(world)
         traffic.finish(120)
         world.check(ended=True)
-        # Checkpoint wait 1 s, in which a second try may begin; a try takes 3 s and 2 s for its connection.
-        if max(longest.values()) > ANSWER_BOUND:
+        # Checkpoint wait 1 s, in which a second try may begin; a try takes 3 s and 2 s for its connection, whose
+        # settings are looked at first. Beside other stacks each of these may come late.
+        if max(longest.values()) > ANSWER_BOUND + 2 * LAG:
             world.violations.append(f"I8: an answer took {max(longest.values())} s on a slow disk")
         return Tally.of(world, longest_answer_seconds=longest)
 
