@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from urllib.parse import quote
 
 import click
@@ -19,6 +23,7 @@ from ledger.errors import LedgerError, StoreUnavailable
 from ledger.supervise.backoff import Backoff
 
 CURSOR_FILE = "tail.cursor"
+AGAIN_SECONDS = 0.5
 
 
 class _Ignoring(FileCursorStore):
@@ -56,15 +61,37 @@ def tail(
     )
     with consumer, advised(settings):
         try:
-            if resync:
-                for outcome in consumer.resync():
-                    _print([outcome])
-            _follow(consumer, once=once)
+            with interrupts():
+                if resync:
+                    for outcome in consumer.resync():
+                        _print([outcome])
+                _follow(consumer, once=once)
         except CursorGap as gap:
             raise LedgerError(f"{gap.finding}; run again with --resync", code=gap.code) from None
         except KeyboardInterrupt:
             # The way to end a command that follows; everything printed is saved but the last batch.
             return
+
+
+@contextmanager
+def interrupts() -> Iterator[None]:
+    """Ctrl-C ends the block for certain: Python drops an interrupt that falls into a finalizer, so it comes again."""
+    thread, timers = threading.get_ident(), list[threading.Timer]()
+
+    def heard(_number: int, _frame: FrameType | None) -> None:
+        again = threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (thread, signal.SIGINT))
+        again.daemon = True
+        timers.append(again)
+        again.start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, heard)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 def _follow(consumer: OutcomeConsumer, *, once: bool) -> None:

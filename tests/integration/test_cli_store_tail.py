@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ledger.cli.tail import interrupts
 from ledger.erasure import sweep_retention
 from ledger.supervise.child import command_line
 from tests.support.cli import Ran, run
@@ -153,6 +155,20 @@ def test_following_outlives_a_store_that_restarts(valkey: ValkeyProcess, tmp_pat
     shards = [json.loads(line)["shard"] for line in following.output.read_text().splitlines()]
     assert shards == [1, 2]
     publisher.close()
+
+
+def test_an_interrupt_that_was_dropped_comes_again() -> None:
+    """As it is when it falls into a finalizer of some library: the exception ends there."""
+
+    def dropped_once() -> None:
+        with interrupts():
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            wait_until(lambda: False, 10, "the interrupt to come again")
+
+    with pytest.raises(KeyboardInterrupt):
+        dropped_once()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_reader_that_goes_away_ends_it(store_url: str, publisher: Publisher, tmp_path: Path) -> None:
