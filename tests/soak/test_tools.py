@@ -31,7 +31,7 @@ from tests.support.tool_calls import alive
 from tests.support.valkey import ValkeyProcess
 from tests.support.wait import wait_until
 
-CALLS = int(os.environ.get("SOAK_CALLS", "200"))
+CALLS = int(os.environ.get("SOAK_CALLS", "140"))
 SEED = int(os.environ.get("SOAK_SEED", random.randrange(2**32)))
 SESSIONS = max(20, CALLS // 40)
 CANCELS = 0.1
