@@ -46,7 +46,10 @@ class Listing:
     def of(cls, server: str, catalog: Catalog) -> Listing | None:
         """None for a catalog whose names alone are larger than 1 MiB; schemas that do not fit are left out."""
         for shared in (catalog, dict.fromkeys(catalog, True)):
-            body = json.dumps(shared, sort_keys=True, separators=(",", ":"))
+            try:
+                body = json.dumps(shared, sort_keys=True, separators=(",", ":"))
+            except (RecursionError, ValueError):  # a server may nest as deep, and count as far, as it likes
+                continue
             if len(body) <= MOST_BYTES:
                 return cls(server, hashlib.sha256(body.encode()).hexdigest()[:32], body)
         return None

@@ -9,8 +9,8 @@
 --   (raw; absent when only the delivery id names the request), journal life ms, inactivity ms, traceparent, text and
 --   input JSON of a handler run
 --   a call: {t m a pr lv ru ap el ut ai}: tool, mutation (raw), arguments JSON, protected, level, rule, approval id, eligible
--- --     for the worker's budget (true) or for this allowance (ms), why its server would not know the
---     tool, or not take the arguments
+--     for the worker's budget (true) or for this allowance (ms), why its server would not know the tool, or not take
+--     the arguments
 -- Reply: {n, 'new'|'attached'|'redelivered', wake 0|1, view}
 -- Errors: STORE_WENT_BACK STORE_CHANGED DELIVERY_RETIRED DELIVERY_MISMATCH LOGICAL_TURN_UNAVAILABLE DELIVERY_LIMIT
 --   QUEUE_FULL APPROVALS_FULL POLICY_STALE UNKNOWN_TOOL ARGUMENTS_INVALID
@@ -114,7 +114,7 @@ for _, call in ipairs(q.calls) do
     if call.ap then asked = asked + 1 end
   end
   -- What its server lists may have changed since it was called: then the ledger's answer counts (C-60, C-64).
-  local proposal = call
+  local proposal = call -- what only the request holds, no record
   if proposal.ut and not call.rf then refuse('UNKNOWN_TOOL', proposal.ut) end
   if proposal.ai and not call.rf then refuse('ARGUMENTS_INVALID', proposal.ai) end
 end

@@ -125,3 +125,12 @@ def test_schemas_that_are_too_large_are_left_out_and_names_too() -> None:
     assert listing is not None
     assert json.loads(listing.body) == dict.fromkeys(large, True)
     assert Listing.of("boards", {f"{n:0200}": {} for n in range(MOST_BYTES // 200)}) is None
+
+
+def test_a_schema_that_cannot_be_written_is_left_out() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(100_000):
+        nested = {"not": nested}
+    listing = Listing.of("boards", {"create": nested, "drop": {"maximum": 10**5000}})
+    assert listing is not None
+    assert json.loads(listing.body) == {"create": True, "drop": True}
