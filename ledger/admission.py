@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from ledger.budget import ApprovedMutationBudget
 from ledger.errors import Refused
 from ledger.identity import content_digest, delivery_identity, mutation_identity_of, session_hash
 from ledger.ids import new_id, shard_of_session
-from ledger.records import Run
+from ledger.records import Run, ended_in, run_id_in
 from ledger.store.call import ScriptCall
 from ledger.store.codec import pack
 
@@ -84,13 +85,31 @@ class Delivery:
     budget: ApprovedMutationBudget | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Admitted:
-    """The run that carries the delivery: made now (`new`, `redelivered`) or found live (`attached`)."""
+    """The run that carries the delivery: made now (`new`, `redelivered`) or found live (`attached`).
+
+    Most callers wait for the run's end and read it then, so the run of the answer is only read when asked for.
+    """
 
     how: Literal["new", "attached", "redelivered"]
-    run: Run
     wake: bool
+    view: Sequence[Any] = field(repr=False)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return run_id_in(self.view)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run had ended already. Raises StoreError (format_too_new)."""
+        return ended_in(self.view)
+
+    @cached_property
+    def run(self) -> Run:
+        """The run as stored then. Raises StoreError (format_too_new)."""
+        return Run.read(self.view)
 
 
 def admit_delivery(delivery: Delivery, limits: AdmissionLimits, shards: int) -> ScriptCall[Admitted]:
@@ -183,4 +202,4 @@ def _budget(budget: ApprovedMutationBudget | None) -> dict[str, Any] | None:
 
 
 def _decode(reply: list[Any]) -> Admitted:
-    return Admitted(reply[1].decode(), Run.read(reply[3]), bool(reply[2]))
+    return Admitted(reply[1].decode(), bool(reply[2]), reply[3])

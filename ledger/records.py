@@ -217,6 +217,18 @@ class Run:
         )
 
 
+def run_id_in(view: Sequence[Any]) -> str:
+    """The id of a run in the view that `Run.read` reads."""
+    run_id: bytes = view[0]
+    return run_id.decode()
+
+
+def ended_in(view: Sequence[Any]) -> bool:
+    """Whether the run in such a view has ended. Raises StoreError (format_too_new)."""
+    flat = view[1]
+    return RunStatus(unpack_record("run_state", flat[2 * flat[::2].index(b"s") + 1])["st"]).ended
+
+
 def _call(index: int, fields: Mapping[bytes, bytes], packed_entry: bytes, turn_id: str | None) -> Call:
     c = unpack_record("call", fields[str(index).encode()])
     result = fields.get(b"r%d" % index)

@@ -13,6 +13,7 @@ from ledger.config import Config, with_secrets
 from ledger.plugins import load_plugins
 from ledger.proposing import Proposer, admission_limits
 from ledger.store import StoreSettings, SyncStore
+from ledger.store.group import GROUPS
 from ledger.tokens import TokenBook
 from ledger.tombstone import load_key
 from ledger.wake import Waker
@@ -72,7 +73,7 @@ def create_app(
 def _front_door(config: Config, store: SyncStore | None, waker: Waker | None, data_dir: Path | None) -> FrontDoor:
     plugins = load_plugins(config)
     settings = StoreSettings(config.redis, wait_seconds=config.timing.checkpoint_wait_seconds)
-    store = store or SyncStore(settings)
+    store = store or SyncStore(settings, groups=GROUPS)
     url = store.settings.url
     tokens = TokenBook.load(config, data_dir)
     metrics = Metrics()

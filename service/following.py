@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ledger.admission import Admitted
 from ledger.errors import LedgerError, Refused, StoreUnavailable
 from ledger.faultpoints import reach
 from ledger.records import Run
@@ -50,15 +51,18 @@ def get_journal(door: FrontDoor, place: Place, after: int) -> JournalPage:
     return page
 
 
-def wait_for_end(door: FrontDoor, place: Place, run: Run, seconds: float) -> Run:
+def wait_for_end(door: FrontDoor, place: Place, admitted: Admitted, seconds: float) -> Run:
     """The run as read last: ended, or as it was when `seconds` were over or the process stops.
 
     A store that is away meanwhile changes nothing of what was read before.
     """
+    if admitted.ended:
+        return admitted.run
+    run: Run | None = None
     end = time.monotonic() + seconds
     # What admission answered was read from the store, so nothing is read before something was heard.
     with door.hub.watch_end(place.run_id) as hint:
-        while not run.status.ended:
+        while run is None or not run.status.ended:
             left = end - time.monotonic()
             hint.wait(max(0.0, min(TICK_SECONDS, left)))
             hint.clear()
@@ -66,7 +70,7 @@ def wait_for_end(door: FrontDoor, place: Place, run: Run, seconds: float) -> Run
                 run = get_run(door, place)
             if left <= 0 or door.stopping.is_set():
                 break
-    return run
+    return run or admitted.run
 
 
 def journal_frames(door: FrontDoor, place: Place, after: int, *, follow: bool, closing: str) -> Iterator[Frame]:

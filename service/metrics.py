@@ -42,6 +42,19 @@ class Metrics:
             "mutation_ledger_open_streams", "Streams open in this process.", registry=self.registry
         )
 
+        # Looking a child up by its labels costs more than counting; routes, methods and statuses are few.
+        self._of_route: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Counts one request."""
+        found = self._of_route.get((route, method, status))
+        if found is None:
+            found = self.requests.labels(route, method, str(status)), self.seconds.labels(route)
+            self._of_route[route, method, status] = found
+        requests, duration = found
+        requests.inc()
+        duration.observe(seconds)
+
     def text(self) -> bytes:
         """Everything in the text format."""
         return generate_latest(self.registry)

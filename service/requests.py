@@ -43,8 +43,6 @@ def _finish(response: Response) -> Response:
         if name not in headers:
             headers[name] = value
     route = request.url_rule.rule if request.url_rule is not None else "unmatched"
-    metrics = current_door().metrics
     method = request.method if request.method in _METHODS else "other"
-    metrics.requests.labels(route, method, str(response.status_code)).inc()
-    metrics.seconds.labels(route).observe(time.perf_counter() - g.began)
+    current_door().metrics.answered(route, method, response.status_code, time.perf_counter() - g.began)
     return response

@@ -13,6 +13,7 @@ from ledger.errors import LedgerError, Refused
 from ledger.faultpoints import reach
 from ledger.handlers import HandlerOffer
 from ledger.ownership import ClaimReply, claim_sessions, switch_off
+from ledger.tasks import end_tasks
 from workers.complaints import Complaints
 from workers.following import POLICY_STALE
 from workers.owner import Shared
@@ -22,6 +23,8 @@ PROMISE_SECONDS = 1.0
 """How often the promise to look (2 s ahead in the store) is renewed while on."""
 RETRY_SECONDS = 1.0
 """Between tries to take the promise back from a store that does not take it."""
+SHARE_MIN, SHARE_MAX = 4, 16
+"""Sessions asked for in one claim. Those of a burst are spread over the workers that are told of it."""
 UNLANDED_MAX = 1000
 """Settlements that have not landed yet, above which nothing more is claimed (C-24)."""
 
@@ -41,7 +44,10 @@ class Claimer:
         self._on = asyncio.Event()
         self._look = asyncio.Event()
         self._hinted: set[int] = set()
-        self._batch = 2
+        self._asked: set[int] = set()
+        self._wanted = 0
+        self._asks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
         self._shards = range(shared.store.settings.redis.shards)
         self._busy_until = 0.0
         self._complaints = Complaints("claim_failed")
@@ -53,9 +59,14 @@ class Claimer:
         return self._on.is_set()
 
     @property
+    def looking(self) -> bool:
+        """Whether an answer is waited for, or a hint was not followed yet."""
+        return bool(self._asks or self._hinted)
+
+    @property
     def is_full(self) -> bool:
         """Whether no place is free; a full worker promises nothing, so the next one is asked."""
-        return self._free() <= 0
+        return self._places() <= 0
 
     def switch_on(self) -> None:
         """Asked to look: by a drain job, or by the sweep."""
@@ -80,10 +91,17 @@ class Claimer:
             self._look.set()
 
     async def run(self) -> None:
-        """Runs until the worker stops."""
-        while not self._shared.stopping.is_set():
-            await self._on.wait()
-            await self._while_on()
+        """Runs until the worker stops, and to the answer of every claim that is on its way then."""
+        try:
+            while not self._shared.stopping.is_set():
+                await self._on.wait()
+                await self._while_on()
+            while self._asks:
+                await asyncio.wait(self._asks)
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            await end_tasks(self._asks)
 
     async def _while_on(self) -> None:
         promise_due = 0.0
@@ -91,16 +109,16 @@ class Claimer:
             now = time.monotonic()
             if not self.is_full:
                 promise = now >= promise_due
-                shards = list(self._shards) if promise else sorted(self._hinted)
                 if promise:
                     promise_due = now + PROMISE_SECONDS
-                self._hinted.clear()
-                await self._claim(shards, promise=promise)
-            if time.monotonic() > self._busy_until and await self._switch_off():
+                self._ask_around(promise=promise)
+            if self._failure is not None:
+                raise self._failure
+            if not self._asks and time.monotonic() > self._busy_until and await self._switch_off():
                 return
-            if self.is_full:
+            if not self._free():
                 await self._pause(PROMISE_SECONDS)
-            elif not self._hinted:
+            elif not self._hinted - self._asked:
                 await self._pause(max(0.01, promise_due - time.monotonic()))
 
     async def _pause(self, seconds: float) -> None:
@@ -113,42 +131,67 @@ class Claimer:
         except TimeoutError:
             return
 
-    def _free(self) -> int:
+    def _places(self) -> int:
         if self._shared.unlanded >= UNLANDED_MAX:
             return 0
         return self._shared.settings.concurrency - self._active()
 
-    async def _claim(self, shards: list[int], *, promise: bool) -> None:
-        """One look at the given shards. Claims grow while they come back full, so one ready session is cheap.
+    def _free(self) -> int:
+        """Places that neither a session nor a claim on its way has."""
+        return max(0, self._places() - self._wanted)
 
-        `promise`: also say in each of them that this worker looks again within 2 s.
+    def _ask_around(self, *, promise: bool) -> None:
+        """Asks the shards that may have something, each at most once at a time; none waits for another's answer.
+
+        `promise`: also say in every shard that this worker looks again within 2 s.
         """
+        due = list(self._hinted - self._asked)
         # Every shard gets its turn to be first, or a busy one would starve the rest of a small worker.
-        random.shuffle(shards)
-        left = min(self._batch, self._free())
-        asks = []
-        for position, shard in enumerate(shards):
-            share = min(left, max(1, -(-left // (len(shards) - position)))) if left > 0 else 0
-            left -= share
-            if share or promise:
-                asks.append((shard, share))
-            else:
-                # Nothing is left to ask for; its turn comes with the next place.
-                self._hinted.add(shard)
-        replies = await asyncio.gather(*(self._ask(shard, share, promise=promise) for shard, share in asks))
-        got = 0
-        for (shard, share), reply in zip(asks, replies, strict=True):
-            if reply is None:
-                continue
-            got += len(reply.sessions)
-            # What is left where a look brought nothing cannot be read here, and may stay for days while versions are
-            # mixed: the next tick looks again.
-            if reply.ready_left and (reply.sessions or not share):
-                self._hinted.add(shard)
-        if got or self._hinted:
+        random.shuffle(due)
+        # Few places go to few shards: a claim of several sessions costs the store little more than one of a single one.
+        left, asked = self._free(), set[int]()
+        share = min(SHARE_MAX, max(SHARE_MIN, -(-left // max(1, len(due)))))
+        for shard in due:
+            most = min(share, left)
+            if not most:
+                break  # the turn of the others comes with the next place
+            left -= most
+            asked.add(shard)
+            self._ask_soon(shard, most, promise=promise)
+        self._hinted -= asked
+        # Where nothing is known to be ready nothing is asked for: the claim of a store that stands still and answers
+        # late would begin calls that came meanwhile, too late for them.
+        for shard in set(self._shards) - asked if promise else ():
+            self._ask_soon(shard, 0, promise=True)
+
+    def _ask_soon(self, shard: int, most: int, *, promise: bool) -> None:
+        if most:
+            self._asked.add(shard)
+            self._wanted += most
+        task = asyncio.create_task(self._look_at(shard, most, promise=promise))
+        self._asks.add(task)
+        task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._asks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+        self._look.set()
+
+    async def _look_at(self, shard: int, most: int, *, promise: bool) -> None:
+        reply = None
+        try:
+            reply = await self._ask(shard, most, promise=promise)
+        finally:
+            if most:
+                self._asked.discard(shard)
+                self._wanted -= most
+        # What is left where a look brought nothing cannot be read here, and may stay for days while versions are
+        # mixed: the next tick looks again.
+        if reply is not None and reply.ready_left and (reply.sessions or not most):
+            self._hinted.add(shard)
+        if self._hinted or (reply is not None and reply.sessions):
             self._busy_until = time.monotonic() + self._shared.settings.linger
-        wanted = min(self._batch, self._shared.settings.concurrency)
-        self._batch = min(2 * self._batch, self._shared.settings.concurrency) if got >= wanted else 2
 
     async def _ask(self, shard: int, most: int, *, promise: bool) -> ClaimReply | None:
         """One claim; the same nonce is sent again until confirmed, so a lost reply loses no session (C-30)."""

@@ -118,19 +118,19 @@ class EngineCore:
         build = partial(self._delivery, message, delivery_id, await self._deadline(message, adapter), given is None)
         try:
             admitted = await admit(self._deps, build, self._own_tools)
+            if admitted.how != "new" and admitted.run.delivery_id is not None:
+                # An identical live one took it in (C-61).
+                delivery_id = admitted.run.delivery_id
+                if given is None:
+                    message.delivery_id = delivery_id
         except LedgerError as error:
             error.extra["delivery_id"] = delivery_id
             if error.code == ContinuationUnavailable.code:
                 raise ContinuationUnavailable(str(error), delivery_id=delivery_id) from None
             raise
-        run = admitted.run
-        if run.delivery_id is not None:
-            delivery_id = run.delivery_id
-            if given is None:
-                message.delivery_id = delivery_id
         if wait is None:
             wait = self._deps.proposer.limits.ceiling_ms / 1000 + WAIT_MARGIN_SECONDS
-        run = await Following(self._deps, adapter, run).to_end(wait)
+        run = await Following(self._deps, adapter, admitted).to_end(wait)
         return await self._result(message, admitted, run, delivery_id)
 
     async def resume(self, message: IncomingMessage, logical_turn_id: str) -> None:

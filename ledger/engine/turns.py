@@ -11,7 +11,6 @@ from ledger.declared import declare_tools, read_declared
 from ledger.engine.adapter import Adapter, overrides
 from ledger.engine.deciding import Asking
 from ledger.engine.deps import Deps
-from ledger.engine.hearing import heard
 from ledger.engine.telling import Teller
 from ledger.errors import Refused, StoreUnavailable, StoreUnsafe
 from ledger.ids import shard_of_id
@@ -55,11 +54,12 @@ async def catch_up(deps: Deps, shard: int, own_tools: frozenset[str]) -> None:
 class Following:
     """Follows one run. It answers and tells only what it read in the store (C-25)."""
 
-    def __init__(self, deps: Deps, adapter: Adapter, run: Run) -> None:
+    def __init__(self, deps: Deps, adapter: Adapter, admitted: Admitted) -> None:
         self._deps = deps
         self._adapter = adapter
-        self._run = run
-        self._shard = shard_of_id(run.run_id, deps.shards) or 0
+        self._admitted = admitted
+        self._read_last: Run | None = None
+        self._shard = shard_of_id(admitted.run_id, deps.shards) or 0
         self._seen = 0
         self._teller = Teller()
         self._asking = Asking(deps, adapter, self._teller) if overrides(adapter, "request_human") else None
@@ -72,13 +72,13 @@ class Following:
         end = loop.time() + seconds
         try:
             watch = self._deps.hints.watch if self._tells or self._asking else self._deps.hints.watch_end
-            with watch(self._run.run_id) as hint:
+            with watch(self._admitted.run_id) as hint:
                 await self._look(again=False)
                 # Hints before the watch are lost to whoever tells or asks; an end is remembered.
                 late = self._tells or self._asking is not None
-                while not self._run.status.ended and loop.time() < end:
+                while not self._ended and loop.time() < end:
                     if not late:
-                        await heard(hint, min(TICK_SECONDS, max(0.0, end - loop.time())))
+                        await hint.wait(min(TICK_SECONDS, max(0.0, end - loop.time())))
                     late = False
                     hint.clear()
                     await self._look()
@@ -87,6 +87,15 @@ class Following:
                 self._asking.close()
         await self._teller.told(TELL_SECONDS)
         return self._run
+
+    @property
+    def _run(self) -> Run:
+        """The run as read last."""
+        return self._read_last or self._admitted.run
+
+    @property
+    def _ended(self) -> bool:
+        return self._admitted.ended if self._read_last is None else self._read_last.status.ended
 
     async def _look(self, *, again: bool = True) -> None:
         with suppress(StoreUnavailable, StoreUnsafe):
@@ -98,12 +107,11 @@ class Following:
                 self._asking.update(self._run)
 
     async def _read(self) -> None:
-        run = self._run
-        reply = await self._deps.store.run(read_run(self._shard, run.run_id, run.tenant))
+        reply = await self._deps.store.run(read_run(self._shard, self._admitted.run_id, self._deps.tenant))
         await self._deps.wake(reply.wake)
         if reply.run is None:
             raise Refused("the run's session was erased", code="not_found")
-        self._run = reply.run
+        self._read_last = reply.run
 
     async def _tell(self) -> None:
         run = self._run

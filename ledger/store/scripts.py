@@ -1,9 +1,10 @@
-"""Loads the Lua scripts and checks them at import: headers, slots and includes agree, nothing is cyclic."""
+"""Loads the Lua scripts, each when it is first asked for, and checks it: header, slots and includes agree."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -18,7 +19,7 @@ _LUA = files("ledger") / "lua"
 
 
 class ScriptError(Exception):
-    """A script file contradicts its own header; raised at import."""
+    """A script file contradicts its own header; raised when it is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,26 @@ def load(name: str) -> Script:
     return Script(name, source, sha, ("FCALL", function), loading)
 
 
-SCRIPTS: dict[str, Script] = {
-    path.name.removesuffix(".lua"): load(path.name.removesuffix(".lua"))
-    for path in sorted(_LUA.iterdir(), key=lambda entry: entry.name)
-    if path.name.endswith(".lua")
-}
+class _Scripts(Mapping[str, Script]):
+    """Read and put together one by one: a process needs few of them, and all would be a tenth of its start."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Script] = {}
+
+    def __getitem__(self, name: str) -> Script:
+        found = self._loaded.get(name)
+        if found is None:
+            if not (_LUA / f"{name}.lua").is_file():
+                raise KeyError(name)
+            found = self._loaded[name] = load(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(path.name.removesuffix(".lua") for path in _LUA.iterdir() if path.name.endswith(".lua")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+SCRIPTS: Mapping[str, Script] = _Scripts()
 """Every script of the package by name."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import structlog
 from redis.exceptions import AskError, ResponseError
@@ -18,32 +18,34 @@ from ledger.store.call import ScriptCall
 from ledger.store.confirming import ReadConfirms, confirm_shard, not_confirmed
 from ledger.store.connections import Command, Connections, Exchange
 from ledger.store.dialing import place
+from ledger.store.group import Group, Sent
 from ledger.store.opening import adopt_all, adopt_first, init_command
 from ledger.store.placement import Kind, Node, Placement
 from ledger.store.settings import StoreSettings
 from ledger.store.trust import check_commands, refuse_commands, require_kept
 from ledger.store.view import LedgerView
-from ledger.store.wire import StoreChanged, check_aof, is_known_already, is_missing_script, translate
+from ledger.store.wire import StoreChanged, check_aof, translate
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 ADOPTIONS_MAX = 3
 """A store is accepted by a person; one that changes its id again and again is not usable."""
 MOVES_MAX = 3
-LOADS_MAX = 5
-"""A server may lose its scripts again before the call comes."""
 _SHARD = re.compile(rb"^ml:\{([0-9a-f]{2})\}:")
 
 
 class SyncStore:
     """Runs script calls from any thread or greenlet, each on the server that holds its shard.
 
-    Each call takes a connection of its own for the script and the WAITAOF after it, so that the confirmation covers
-    this write (C-20).
+    Each call, or each group of calls, takes a connection of its own for the scripts and the WAITAOF after them, so that
+    the confirmation covers these writes (C-20).
     """
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreSettings, *, groups: int = 0) -> None:
+        """With `groups`, calls gather while that many groups of them are on their way to a server."""
         self.settings = settings
+        self._most = groups
+        self._groups: dict[Node | None, Group] = {}
         self.view = LedgerView(settings.redis.shards)
         self._kind = settings.address.kind
         self._placement: Placement | None = None
@@ -227,26 +229,24 @@ class SyncStore:
 
     def _exchanged(self, server: Connections, call: ScriptCall[Any], until: float) -> list[Any]:
         """The reply to a call, confirmed on disk if it wrote."""
-        sent = self.view.arguments(call)
-
-        def exchanged(exchange: Exchange) -> list[Any]:
-            commands: list[Command] = [sent]
-            # Asked on the connection in use: a new one may have met a server that promises something else.
-            if self.settings.waits_aof(server.report):
-                commands += self.settings.aof_commands()
-            return _loaded(exchange, call, commands)
-
-        replies = server.use(exchanged, until)
-        _raise_first(replies[:1])
-        reply: list[Any] = replies[0]
+        sent = self._sent(server, call, until)
+        _raise_first([sent.reply])
+        reply: list[Any] = sent.reply
         n = reply[0]
         if n >= 0:
-            if len(replies) > 1:
-                unconfirmed = check_aof(replies[-1], self.settings.redis.aof_local, self.settings.redis.aof_replicas)
+            if sent.aof is not None:
+                unconfirmed = check_aof(sent.aof, self.settings.redis.aof_local, self.settings.redis.aof_replicas)
                 if unconfirmed is not None:
                     raise unconfirmed
-            self.view.confirmed(call.shard, n, cast("bytes", sent[4]))
+            self.view.confirmed(call.shard, n, sent.store_id)
         return reply
+
+    def _sent(self, server: Connections, call: ScriptCall[Any], until: float) -> Sent:
+        group = self._groups.get(server.node)
+        if group is None:
+            group = Group(server, self.view, lambda: self.settings, self._most)
+            group = self._groups.setdefault(server.node, group)
+        return group.run(call, until) if self._most else group.alone(call, until)
 
     def _confirm_read(self, server: Connections, life: str, shard: int, until: float) -> None:
         """Waits until the replicas hold what was read in this life of the server; another one says nothing of it."""
@@ -276,18 +276,6 @@ class SyncStore:
         ordered = [replies[position] for position in range(len(commands))]
         _raise_first(ordered)
         return ordered
-
-
-def _loaded(exchange: Exchange, call: ScriptCall[Any], commands: Sequence[Command]) -> list[Any]:
-    """Runs the call; a server that lost its scripts gets this one first: then nothing ran."""
-    for _ in range(LOADS_MAX):
-        replies = exchange(commands)
-        if not is_missing_script(replies[0]):
-            break
-        (loaded,) = exchange([call.script.loading])
-        if isinstance(loaded, ResponseError) and not is_known_already(loaded):
-            return [loaded]
-    return replies
 
 
 def _raise_first(replies: Sequence[Any]) -> None:

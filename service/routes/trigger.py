@@ -76,7 +76,7 @@ def _trigger(door: FrontDoor) -> Response:
         reach("admit.confirmed")
         door.metrics.admissions.labels(admitted.how).inc()
         door.wake(admitted.wake)
-        return _answer(door, admitted, form, query.wait, release)
+        return _answer(door, delivery.tenant, admitted, form, query.wait, release)
     except BaseException:
         if release is not None:
             release()
@@ -84,15 +84,13 @@ def _trigger(door: FrontDoor) -> Response:
 
 
 def _answer(
-    door: FrontDoor, admitted: Admitted, form: str, wait: float | None, release: Callable[[], None] | None
+    door: FrontDoor, tenant: str, admitted: Admitted, form: str, wait: float | None, release: Callable[[], None] | None
 ) -> Response:
-    run = admitted.run
-    place = Place(shard_of_id(run.run_id, door.shards) or 0, run.run_id, run.tenant)
+    place = Place(shard_of_id(admitted.run_id, door.shards) or 0, admitted.run_id, tenant)
     if form != JSON:
         closing = "done" if form == NDJSON else "run_completed"
         return stream_response(form, journal_frames(door, place, 0, follow=True, closing=closing), release)
-    if wait is not None:
-        run = wait_for_end(door, place, run, wait)
+    run = admitted.run if wait is None else wait_for_end(door, place, admitted, wait)
     if run.status.ended:
         return json_response(run_object(run), 200)
     reply = json_response(run_object(run, shown_as=None if wait is None else "still_running"), 202)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -47,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="pairs a ratio")
     parser.add_argument("--only", default="", help="figures by name, with commas: B1,B3")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="sessions of `flat`, with commas")
+    parser.add_argument("--fsync-ms", type=float, default=0.0, help="make each fsync of every store so much longer")
     given = parser.parse_args(arguments)
+    if given.fsync_ms:
+        os.environ["FSYNC_EXTRA_US"] = str(int(given.fsync_ms * 1000))
     options = Options(given.seconds, given.rounds, frozenset(given.only.split(",")) - {""})
     sizes = tuple(int(size) for size in given.sizes.split(","))
     sets: dict[str, dict[str, Part]] = {
@@ -56,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "flat": {"flat cost": lambda asked: flat_figures(asked, sizes)},
         "spread": {"one server and three": spread_figures},
     }
-    return _measure(given.set, sets[given.set], options)
+    slower = f"-fsync-{given.fsync_ms:g}ms" if given.fsync_ms else ""
+    return _measure(given.set + slower, sets[given.set], options)
 
 
 def _measure(name: str, parts: dict[str, Part], options: Options) -> int:

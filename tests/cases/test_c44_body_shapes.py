@@ -69,11 +69,11 @@ def _refused_without_a_trace(cases: CaseStack, status: int, *args: Any, **kwargs
     answered, kind, problem = _send(cases, *args, **kwargs)
     assert (answered, kind) == (status, "application/problem+json")
     assert problem["status"] == status
-    assert _runs(cases) == before
+    assert set(_runs(cases)) <= set(before)
 
 
 def _runs(cases: CaseStack) -> list[str]:
-    """Runs and sessions there are: workers claim and sweep beside this test, so not every key can be compared."""
+    """Runs and sessions there are. Workers claim and sweep beside this test, so keys may go, and others may come."""
     return sorted(key for key in snapshot.take(cases.client) if ":run:" in key or ":session:" in key or "c44" in key)
 
 

@@ -53,9 +53,9 @@ BREAKS = (
     FaultBreak(
         "I3",
         "front doors acknowledge what the replica does not hold",
-        "ledger/store/sync.py",
-        "            if self.settings.waits_aof(server.report):\n",
-        "            if False:\n",
+        "ledger/store/group.py",
+        "        waits = self._settings().waits_aof(self._server.report)\n",
+        "        waits = False\n",
         "15 in step",
     ),
     FaultBreak(

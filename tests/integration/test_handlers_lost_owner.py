@@ -232,7 +232,8 @@ def test_a_warm_stop_lets_a_handler_at_work_finish(turns: Turns, handler: str) -
     assert turns.words("d1") == ["start", "end"]
     turns.stack.add_worker()
     assert turns.ended(later).status == "completed"
-    assert turns.effects() == ["a", "c", "b", "d"]
+    # Which of the first two comes first is not promised: the handler has to get to its call.
+    assert (sorted(turns.effects()[:2]), turns.effects()[2:]) == (["a", "c"], ["b", "d"])
 
 
 @pytest.mark.proves("C-32", "C-33")

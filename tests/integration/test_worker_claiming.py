@@ -134,6 +134,56 @@ def test_a_session_of_a_newer_version_makes_no_worker_spin_and_delays_no_other_s
     asyncio.run(scene())
 
 
+@pytest.mark.proves("C-31")
+def test_a_claim_that_is_on_its_way_holds_up_no_other_shard(valkey: ValkeyProcess) -> None:
+    async def scene(proxy: TcpProxy) -> None:
+        claimed: list[ClaimReply] = []
+        preload(valkey, "claim_sessions")
+        async with parts(proxy.url, CountingRouter()) as shared, claiming(shared, claimed) as claimer:
+            claimer.switch_on()
+            await wait_until_async(lambda: not claimer.looking, 10, "the first look to be answered")
+            with admitter(valkey.url, shared) as direct:
+                direct.admit(session_in(3), "d1", [("pay", {"id": 1})])
+                direct.admit(session_in(5), "d2", [("pay", {"id": 2})])
+            slow = proxy.hold_reply(b"ml:{03}:seq")
+            claimer.hint(3)
+            await wait_until_async(slow.arrived.is_set, 10, "the answer about shard 3 to be held")
+            claimer.hint(5)
+            await wait_until_async(lambda: any(reply.sessions for reply in claimed), 5, "shard 5 to be claimed")
+            await asyncio.to_thread(slow.release)
+            await wait_until_async(lambda: sum(len(one.sessions) for one in claimed) == 2, 5, "shard 3, too")
+
+    with TcpProxy(valkey.port) as proxy:
+        asyncio.run(scene(proxy))
+
+
+@pytest.mark.proves("C-23", "C-31")
+def test_nothing_is_claimed_where_nothing_is_known_to_be_ready(valkey: ValkeyProcess) -> None:
+    """The look of every second only asks: a claim that a stalled store answers late would begin calls too late."""
+
+    async def scene() -> None:
+        claimed: list[ClaimReply] = []
+        async with parts(valkey.url, CountingRouter()) as shared, claiming(shared, claimed) as claimer:
+            asked: list[int] = []
+            offer = shared.handlers.places.offer
+
+            def counting(most: int) -> Any:
+                asked.append(most)
+                return offer(most)
+
+            claimer.switch_on()
+            await wait_until_async(lambda: not claimer.looking, 10, "the first look to be answered")
+            shared.handlers.places.offer = counting  # type: ignore[method-assign]  # every claim asks for its places
+            await wait_until_async(lambda: len(asked) >= len(range(16)), 10, "the next look")
+            assert set(asked) == {0}
+            # Whoever is ready all the same, with no hint of it, is found by that look.
+            with admitter(valkey.url, shared) as direct:
+                direct.admit(session_in(7), "d1", [("pay", {"id": 1})])
+            await wait_until_async(lambda: any(reply.sessions for reply in claimed), 5, "the session to be claimed")
+
+    asyncio.run(scene())
+
+
 @pytest.mark.proves("C-27")
 def test_a_worker_on_a_refused_store_neither_sleeps_nor_spins(valkey: ValkeyProcess) -> None:
     def commands() -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tests.mutants.breaks import Break
 
 OWNER, RETRYING = "workers/owner.py", "workers/retrying.py"
-SYNC, WIRE, LANE = "ledger/store/sync.py", "ledger/store/wire.py", "ledger/store/lane.py"
+SYNC, WIRE, LANE, GROUP = (f"ledger/store/{name}.py" for name in ("sync", "wire", "lane", "group"))
 OWNER_TESTS, SYNC_TESTS = "integration/test_worker_owner.py", "integration/test_store_sync.py"
+GROUP_TESTS = "integration/test_store_group.py"
 
 WORKERS = (
     Break(
@@ -25,10 +26,31 @@ WORKERS = (
     ),
     Break(
         "C-20",
-        SYNC,
-        "            if self.settings.waits_aof(server.report):",
-        "            if False:",
+        GROUP,
+        "        waits = self._settings().waits_aof(self._server.report)",
+        "        waits = False",
         (f"{SYNC_TESTS}::test_a_write_that_no_replica_has_is_not_told_as_done",),
+    ),
+    Break(
+        "C-20",
+        GROUP,
+        "                one.reply, one.aof = reply, replies[-1] if waits else None",
+        "                one.reply, one.aof = reply, replies[-1] if waits and one is left[0] else None",
+        (f"{GROUP_TESTS}::test_all_of_a_group_hear_that_it_was_not_confirmed",),
+    ),
+    Break(
+        "C-22",
+        GROUP,
+        "            left = [one for one in left if is_missing_script(one.reply)]",
+        "            left = group if any(is_missing_script(one.reply) for one in left) else []",
+        (f"{GROUP_TESTS}::test_only_calls_whose_script_was_lost_are_sent_again",),
+    ),
+    Break(
+        "C-26",
+        GROUP,
+        "                self._queue.remove(mine)\n                raise StoreUnavailable",
+        "                raise StoreUnavailable",
+        (f"{GROUP_TESTS}::test_a_call_that_waited_too_long_is_never_sent",),
     ),
     Break(
         "C-21",
@@ -74,6 +96,13 @@ WORKERS = (
         "                    raise unconfirmed",
         "                    pass",
         (f"{SYNC_TESTS}::test_a_write_that_no_replica_has_is_not_told_as_done",),
+    ),
+    Break(
+        "C-23",
+        "workers/claiming.py",
+        "            self._ask_soon(shard, 0, promise=True)",
+        "            self._ask_soon(shard, 1, promise=True)",
+        ("integration/test_worker_claiming.py::test_nothing_is_claimed_where_nothing_is_known_to_be_ready",),
     ),
     Break(
         "C-26",

@@ -9,12 +9,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from ledger.tasks import end_tasks
 
 T = TypeVar("T")
 CHUNK = 65536
 QUIET_SECONDS = 0.02
+ACCEPTING_TURNS = 5
+"""Turns of the loop from an accepted connection to its streams, and a few."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +89,7 @@ class TcpProxy:
         self._replies_asked: list[_Loss | Held] = []
         self._pairs: set[_Pair] = set()
         self._serving: set[asyncio.Task[None]] = set()
+        self._opened: WeakSet[asyncio.StreamWriter] = WeakSet()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy", daemon=True)
         self._server: asyncio.Server | None = None
@@ -170,19 +174,22 @@ class TcpProxy:
     async def _stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        for pair in self._pairs:
-            # What is still to be sent must not keep a connection open.
-            pair.client.transport.abort()
-            pair.store.transport.abort()
-        # Also those that are still on their way to the store.
+        # Also those that are accepted but not handed over yet, and those on their way to the store.
+        for _ in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
         await end_tasks(self._serving)
+        for writer in self._opened:
+            # What is still to be sent must not keep a connection open.
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     async def _cut(self) -> None:
         for pair in list(self._pairs):
             pair.close()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
+        self._opened.add(writer)
         serving = asyncio.ensure_future(self._serve(reader, writer))
         self._serving.add(serving)
         serving.add_done_callback(self._serving.discard)
@@ -193,6 +200,7 @@ class TcpProxy:
         except OSError:
             return
         else:
+            self._opened.add(to_store)
             await self._forward(_Pair(writer, to_store), reader, from_store)
         finally:
             writer.close()

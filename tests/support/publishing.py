@@ -60,9 +60,9 @@ class Publisher:
         )
         return self.store.run(admit_delivery(made, limits, SHARDS))
 
-    def begin(self, shard: int) -> list[ownership.Claimed]:
+    def begin(self, shard: int, most: int = 64) -> list[ownership.Claimed]:
         """Claims what is ready in a shard; the first call of each session is begun."""
-        claim = ownership.claim_sessions(shard, secrets.token_hex(8), 64, POLICY)
+        claim = ownership.claim_sessions(shard, secrets.token_hex(8), most, POLICY)
         return list(self.store.run(claim).sessions)
 
     def settle(self, shard: int, claimed: ownership.Claimed, status: MutationStatus = MutationStatus.COMPLETED) -> None:
@@ -70,9 +70,21 @@ class Publisher:
         work: attempts.Work | None = claimed.work
         step = 2
         while isinstance(work, attempts.Begun):
-            settlement = attempts.Settlement(status)
-            call = attempts.settle_attempt(shard, work, claimed.token, settlement, next_step=step, policy=POLICY)
-            work, step = self.store.run(call).work, step + 1
+            work, step = self.settle_one(shard, claimed, work, step, status), step + 1
+
+    def settle_one(
+        self,
+        shard: int,
+        claimed: ownership.Claimed,
+        work: attempts.Work | None,
+        step: int,
+        status: MutationStatus = MutationStatus.COMPLETED,
+    ) -> attempts.Work | None:
+        """Settles one call that was begun, and begins the session's next one in step `step`."""
+        assert isinstance(work, attempts.Begun)
+        settlement = attempts.Settlement(status)
+        call = attempts.settle_attempt(shard, work, claimed.token, settlement, next_step=step, policy=POLICY)
+        return self.store.run(call).work
 
     def work(self, shards: Sequence[int] = range(SHARDS), status: MutationStatus = MutationStatus.COMPLETED) -> None:
         """Does everything that is ready in `shards`."""
