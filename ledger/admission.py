@@ -202,4 +202,8 @@ def _budget(budget: ApprovedMutationBudget | None) -> dict[str, Any] | None:
 
 
 def _decode(reply: list[Any]) -> Admitted:
-    return Admitted(reply[1].decode(), bool(reply[2]), reply[3])
+    admitted = Admitted(reply[1].decode(), bool(reply[2]), reply[3])
+    if admitted.how != "new":
+        # A run that was there may be of a newer version: whoever hands it in must hear that, and nothing else.
+        _ = admitted.run
+    return admitted

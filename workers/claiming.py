@@ -65,8 +65,8 @@ class Claimer:
 
     @property
     def is_full(self) -> bool:
-        """Whether no place is free; a full worker promises nothing, so the next one is asked."""
-        return self._places() <= 0
+        """Whether no place is free, those asked for counted; a full worker promises nothing, so another is asked."""
+        return not self._free()
 
     def switch_on(self) -> None:
         """Asked to look: by a drain job, or by the sweep."""
@@ -116,7 +116,7 @@ class Claimer:
                 raise self._failure
             if not self._asks and time.monotonic() > self._busy_until and await self._switch_off():
                 return
-            if not self._free():
+            if self.is_full:
                 await self._pause(PROMISE_SECONDS)
             elif not self._hinted - self._asked:
                 await self._pause(max(0.01, promise_due - time.monotonic()))
@@ -131,14 +131,11 @@ class Claimer:
         except TimeoutError:
             return
 
-    def _places(self) -> int:
-        if self._shared.unlanded >= UNLANDED_MAX:
-            return 0
-        return self._shared.settings.concurrency - self._active()
-
     def _free(self) -> int:
         """Places that neither a session nor a claim on its way has."""
-        return max(0, self._places() - self._wanted)
+        if self._shared.unlanded >= UNLANDED_MAX:
+            return 0
+        return max(0, self._shared.settings.concurrency - self._active() - self._wanted)
 
     def _ask_around(self, *, promise: bool) -> None:
         """Asks the shards that may have something, each at most once at a time; none waits for another's answer.

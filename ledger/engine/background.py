@@ -22,7 +22,7 @@ class BackgroundLoop:
 
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()
-        self._inbox = _Inbox(self._loop)
+        self._inbox = _Inbox(self._loop, forgets=False)
         self._homes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictionary()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -35,7 +35,7 @@ class BackgroundLoop:
         home = asyncio.get_running_loop()
         inbox = self._homes.get(home)
         if inbox is None:
-            inbox = self._homes[home] = _Inbox(home)
+            inbox = self._homes[home] = _Inbox(home, forgets=True)
         errand = _Errand(work, self._loop, home.create_future(), inbox)
         errand.result.add_done_callback(lambda result: self._forgo(errand) if result.cancelled() else None)
         try:
@@ -77,6 +77,8 @@ class BackgroundLoop:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+            # What began while the loop was being wound up.
+            self._loop.run_until_complete(_wind_up())
         finally:
             self._loop.close()
             self._inbox.empty()
@@ -85,11 +87,13 @@ class BackgroundLoop:
 class _Inbox:
     """What other threads ask a loop to do next. All that gathers before its next turn wakes it once, not once each."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, forgets: bool) -> None:
+        """What waits for a loop that was closed is forgotten, or taken where that is noticed."""
         # A caller's loop must not live on because it was once called from.
         self._loop = ref(loop)
         self._waiting: deque[Callable[[], object]] = deque()
         self._roused = False
+        self._lost = self._waiting.clear if forgets else self.empty
 
     def put(self, step: Callable[[], object]) -> None:
         """From any thread. Raises RuntimeError when the loop was closed."""
@@ -103,6 +107,7 @@ class _Inbox:
             _standing(loop).call_soon_threadsafe(self.empty)
         except RuntimeError:
             self._roused = False
+            self._lost()
             raise
 
     def empty(self) -> None:
@@ -161,12 +166,15 @@ class _Errand:
 
     def _deliver(self) -> None:
         task, result = self._task, self.result
-        if task is None or result.done():
+        if task is None:
             return
         if task.cancelled():
             result.cancel()
             return
+        # Asked for also when nobody waits any more: asyncio complains of errors that nobody saw.
         error = task.exception()
+        if result.done():
+            return
         if error is not None:
             result.set_exception(error)
         else:

@@ -25,15 +25,19 @@ GROUPS = 8
 """Enough that the server works on one while the answers of others are read; with more, each would be smaller."""
 
 
+NOT_ASKED: Any = object()
+
+
 class Sent:
-    """A call, and once `answered` what came of it: its reply, what confirms it (None: not asked for), or an error."""
+    """A call, and once `answered` what came of it: its reply, what confirms it (or `NOT_ASKED`), or an error."""
 
-    __slots__ = ("answered", "aof", "call", "error", "leads", "reply", "roused", "store_id", "turn")
+    __slots__ = ("answered", "aof", "call", "error", "leads", "reply", "roused", "store_id", "turn", "until")
 
-    def __init__(self, call: ScriptCall[Any]) -> None:
+    def __init__(self, call: ScriptCall[Any], until: float) -> None:
         self.call = call
+        self.until = until
         self.reply: Any = None
-        self.aof: Any = None
+        self.aof: Any = NOT_ASKED
         self.store_id = b""
         self.error: Exception | None = None
         self.answered = False
@@ -73,14 +77,14 @@ class Group:
         Raises:
             StoreUnavailable: not sent. Unconfirmed: sent, but not answered in time. Other errors of `Connections.use`.
         """
-        mine = Sent(call)
-        with self._lock:
-            self._queue.append(mine)
-            if self._leading < self._most:
-                self._leading += 1
-                mine.leads = True
+        mine = Sent(call, until)
         try:
-            self._until_answered(mine, until)
+            with self._lock:
+                self._queue.append(mine)
+                if self._leading < self._most:
+                    self._leading += 1
+                    mine.leads = True
+            self._until_answered(mine)
         except BaseException:
             self._leave(mine)
             raise
@@ -90,18 +94,17 @@ class Group:
 
     def alone(self, call: ScriptCall[Any], until: float) -> Sent:
         """The same on a connection of its own, however many are on their way."""
-        mine = Sent(call)
+        mine = Sent(call, until)
         self._server.use(lambda exchange: self._exchange(exchange, [mine]), until)
         return mine
 
-    def _until_answered(self, mine: Sent, until: float) -> None:
+    def _until_answered(self, mine: Sent) -> None:
         while True:
             if mine.leads:
-                mine.leads = False
-                self._lead(until)
+                self._lead(mine)
             if mine.answered:
                 return
-            if mine.turn.acquire(timeout=max(0.0, until - time.monotonic())):
+            if mine.turn.acquire(timeout=max(0.0, mine.until - time.monotonic())):
                 mine.roused = False
             else:
                 self._in_time(mine)
@@ -128,19 +131,22 @@ class Group:
     def _hand_on(self) -> None:
         """The next group has a leader, if anybody waits; under the lock."""
         if self._queue:
-            # Who came last has the most time left to read the answers in.
-            self._queue[-1].leads = True
-            self._queue[-1].rouse()
+            # Nobody's answer is to be missed because the one who reads it has less time.
+            next_one = max(self._queue, key=lambda one: one.until)
+            next_one.leads = True
+            next_one.rouse()
         else:
             self._leading -= 1
 
-    def _lead(self, until: float) -> None:
+    def _lead(self, mine: Sent) -> None:
         group: list[Sent] = []
         error: Exception | None = None
         try:
+            mine.leads = False
             with self._lock:
                 group += [self._queue.popleft() for _ in range(min(MAX_GROUP, len(self._queue)))]
             if group:
+                until = max(one.until for one in group)
                 self._server.use(lambda exchange: self._exchange(exchange, group), until)
         except Exception as failed:  # handed to every caller of the group, never swallowed
             error = failed
@@ -170,7 +176,7 @@ class Group:
                 commands += self._settings().aof_commands()
             replies = exchange(commands)
             for one, reply in zip(left, replies, strict=False):
-                one.reply, one.aof = reply, replies[-1] if waits else None
+                one.reply, one.aof = reply, replies[-1] if waits else NOT_ASKED
             left = [one for one in left if is_missing_script(one.reply)]
             if not left:
                 return
@@ -182,7 +188,7 @@ def _load(exchange: Exchange, group: Sequence[Sent]) -> None:
     for script, loaded in zip(scripts.values(), exchange([one.loading for one in scripts.values()]), strict=True):
         if isinstance(loaded, ResponseError) and not is_known_already(loaded):
             for one in group:
-                if one.call.script is script:
+                if one.call.script.sha == script.sha:
                     one.reply = loaded
 
 

@@ -1,4 +1,7 @@
-"""Loads the Lua scripts, each when it is first asked for, and checks it: header, slots and includes agree."""
+"""Reads the Lua files at import; each script is put together and checked when it is first asked for.
+
+All files are read at once, so that a process never runs files of a version that was installed beside it meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from ledger.store.layouts import lua_for
 
@@ -15,7 +19,6 @@ _INCLUDE = re.compile(r"^--!include (\w+)$")
 _EACH_CALL = re.compile(r"^--!each-call (.+)$", re.MULTILINE)
 _LAYOUTS = "--!layouts\n"
 _HOT = re.compile(r"^--!function$", re.MULTILINE)
-_LUA = files("ledger") / "lua"
 
 
 class ScriptError(Exception):
@@ -36,20 +39,34 @@ class Script:
     loading: tuple[str, ...]
 
 
-def _library(name: str, seen: tuple[str, ...]) -> str:
+Texts = Mapping[str, str]
+"""What the files hold, by name without the ending; those of libraries begin with `lib/`."""
+
+
+def read_all(folder: Traversable) -> Texts:
+    """The Lua files of a folder and of its `lib`."""
+    found = {}
+    for prefix, place in (("", folder), ("lib/", folder / "lib")):
+        for path in sorted(place.iterdir(), key=lambda entry: entry.name):
+            if path.name.endswith(".lua"):
+                found[prefix + path.name.removesuffix(".lua")] = path.read_text(encoding="utf-8")
+    return found
+
+
+def _library(name: str, seen: tuple[str, ...], texts: Texts) -> str:
     if name in seen:
         raise ScriptError(f"include cycle: {' -> '.join((*seen, name))}")
-    path = _LUA / "lib" / f"{name}.lua"
-    if not path.is_file():
+    text = texts.get(f"lib/{name}")
+    if text is None:
         raise ScriptError(f"no such include: lib/{name}.lua")
-    return _expand(path.read_text(encoding="utf-8"), (*seen, name))
+    return _expand(text, (*seen, name), texts)
 
 
-def _expand(text: str, seen: tuple[str, ...]) -> str:
+def _expand(text: str, seen: tuple[str, ...], texts: Texts) -> str:
     lines = []
     for line in text.splitlines():
         match = _INCLUDE.match(line)
-        lines.append(_library(match.group(1), seen) if match else line)
+        lines.append(_library(match.group(1), seen, texts) if match else line)
     return "\n".join(lines) + "\n"
 
 
@@ -75,10 +92,6 @@ def _check_includes(name: str, source: str) -> None:
         raise ScriptError(f"{name}.lua defines twice, by its includes or itself: {', '.join(twice)}")
 
 
-def _text(name: str) -> str:
-    return (_LUA / f"{name}.lua").read_text(encoding="utf-8")
-
-
 def _split(text: str) -> tuple[str, str]:
     """A script file's header with its includes, and its own code."""
     lines = text.splitlines()
@@ -93,16 +106,16 @@ def _as_function(name: str, libraries: str, body: str) -> str:
     return f"#!lua name={name}\n{shared}redis.register_function('{name}', function(KEYS, ARGV)\n{each_call}{body}end)\n"
 
 
-def load(name: str) -> Script:
-    """Reads `ledger/lua/<name>.lua` with its includes.
+def load(name: str, texts: Texts) -> Script:
+    """Puts the script `name` together with its includes.
 
     Raises:
         ScriptError: header and first line disagree, an include is missing, cyclic or there twice.
     """
-    text = _text(name)
+    text = texts[name]
     _check_slots(name, text)
     header, body = _split(text)
-    libraries = _expand(header, ())
+    libraries = _expand(header, (), texts)
     libraries = libraries.replace(_LAYOUTS, lua_for(libraries + body))
     source = _EACH_CALL.sub(r"\1", libraries) + body
     _check_includes(name, source)
@@ -115,25 +128,24 @@ def load(name: str) -> Script:
 
 
 class _Scripts(Mapping[str, Script]):
-    """Read and put together one by one: a process needs few of them, and all would be a tenth of its start."""
+    """Put together one by one: a process needs few of them, and all would be a tenth of its start."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
         self._loaded: dict[str, Script] = {}
 
     def __getitem__(self, name: str) -> Script:
         found = self._loaded.get(name)
         if found is None:
-            if not (_LUA / f"{name}.lua").is_file():
-                raise KeyError(name)
-            found = self._loaded[name] = load(name)
+            found = self._loaded[name] = load(name, self._texts)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(path.name.removesuffix(".lua") for path in _LUA.iterdir() if path.name.endswith(".lua")))
+        return (name for name in self._texts if not name.startswith("lib/"))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-SCRIPTS: Mapping[str, Script] = _Scripts()
+SCRIPTS: Mapping[str, Script] = _Scripts(read_all(files("ledger") / "lua"))
 """Every script of the package by name."""

@@ -18,7 +18,7 @@ from ledger.store.call import ScriptCall
 from ledger.store.confirming import ReadConfirms, confirm_shard, not_confirmed
 from ledger.store.connections import Command, Connections, Exchange
 from ledger.store.dialing import place
-from ledger.store.group import Group, Sent
+from ledger.store.group import NOT_ASKED, Group, Sent
 from ledger.store.opening import adopt_all, adopt_first, init_command
 from ledger.store.placement import Kind, Node, Placement
 from ledger.store.settings import StoreSettings
@@ -234,7 +234,7 @@ class SyncStore:
         reply: list[Any] = sent.reply
         n = reply[0]
         if n >= 0:
-            if sent.aof is not None:
+            if sent.aof is not NOT_ASKED:
                 unconfirmed = check_aof(sent.aof, self.settings.redis.aof_local, self.settings.redis.aof_replicas)
                 if unconfirmed is not None:
                     raise unconfirmed

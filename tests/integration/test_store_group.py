@@ -51,6 +51,10 @@ class Crowd:
     def release(self) -> None:
         self._held.release()
 
+    def slow_down(self, seconds: float) -> None:
+        """Everything takes so much longer on its way."""
+        self._proxy.delay(seconds)
+
     def gather(self, *calls: ScriptCall[Any]) -> list[Future[Any]]:
         """One after the other into the queue."""
         futures = []
@@ -137,6 +141,22 @@ def test_a_call_that_waited_too_long_is_never_sent(crowd: Crowd) -> None:
     assert first.result(10).how == "new"
     assert crowd.store.run(admission("next")).how == "new"
     assert crowd.runs() == 3
+
+
+@pytest.mark.proves("C-26")
+def test_one_with_little_time_left_takes_none_from_the_others(crowd: Crowd) -> None:
+    crowd.hold()
+    (patient,) = crowd.gather(admission("patient"))
+    crowd.store.settings = replace(crowd.settings, wait_seconds=1.5)
+    hasty = crowd.pool.submit(crowd.store.run, admission("hasty"))
+    wait_until(lambda: crowd.queued == 2, 10, "the second call to wait")
+    crowd.store.settings = crowd.settings
+    # 1.5 s until the first is answered, then twice as long, which is more than the second one waits in all.
+    crowd.slow_down(1.5)
+    crowd.release()
+    assert patient.result(20).how == "new"
+    with pytest.raises(Unconfirmed):
+        hasty.result(10)
 
 
 def test_each_hears_its_own_refusal(crowd: Crowd) -> None:

@@ -34,8 +34,8 @@ WORKERS = (
     Break(
         "C-20",
         GROUP,
-        "                one.reply, one.aof = reply, replies[-1] if waits else None",
-        "                one.reply, one.aof = reply, replies[-1] if waits and one is left[0] else None",
+        "                one.reply, one.aof = reply, replies[-1] if waits else NOT_ASKED",
+        "                one.reply, one.aof = reply, replies[-1] if waits and one is left[0] else NOT_ASKED",
         (f"{GROUP_TESTS}::test_all_of_a_group_hear_that_it_was_not_confirmed",),
     ),
     Break(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 
 import pytest
 
 from ledger.engine.background import BackgroundLoop
+from tests.support.wait import wait_until
 
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
 
@@ -127,6 +130,27 @@ def test_a_caller_whose_loop_ended_disturbs_nobody(background: BackgroundLoop) -
         return await background.submit(_name())
 
     assert asyncio.run(another()) == "test-loop"
+
+
+def test_a_caller_s_loop_does_not_live_on(background: BackgroundLoop) -> None:
+    async def dawdle() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+
+    async def caller() -> weakref.ref[asyncio.AbstractEventLoop]:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(background.submit(dawdle()), 0.01)
+        return weakref.ref(asyncio.get_running_loop())
+
+    loops = [asyncio.run(caller()) for _ in range(5)]
+
+    def gone() -> bool:
+        gc.collect()
+        return [loop for loop in loops if loop() is not None] == []
+
+    wait_until(gone, 10, "the loops to be let go of")
 
 
 def test_what_runs_when_the_loop_is_closed_ends_for_its_callers() -> None:

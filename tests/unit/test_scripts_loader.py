@@ -1,4 +1,4 @@
-"""The script loader: a file that contradicts its own header, or its includes, is refused at import."""
+"""The script loader: a file that contradicts its own header, or its includes, is refused."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger.store import scripts
-from ledger.store.scripts import SCRIPTS, ScriptError, load
+import ledger.store.scripts
+from ledger.store.scripts import SCRIPTS, ScriptError, load, read_all
 
 GOOD = """-- Does a thing.
 -- KEYS[1] a key
@@ -21,24 +21,23 @@ return { one(key, argument) }
 
 
 @pytest.fixture
-def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def lua(tmp_path: Path) -> Path:
     """A folder of scripts in place of the package's."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "one.lua").write_text("local function one(key) return 1 end\n")
     (tmp_path / "good.lua").write_text(GOOD)
-    monkeypatch.setattr(scripts, "_LUA", tmp_path)
     return tmp_path
 
 
 def fault(lua: Path, text: str) -> str:
     (lua / "bad.lua").write_text(text)
     with pytest.raises(ScriptError) as caught:
-        load("bad")
+        load("bad", read_all(lua))
     return str(caught.value)
 
 
 def test_includes_stand_where_they_are_named(lua: Path) -> None:
-    script = load("good")
+    script = load("good", read_all(lua))
     assert "--!include" not in script.source
     assert script.source.index("local function one") < script.source.index("local key")
     assert script.sha == hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest()
@@ -76,13 +75,13 @@ def test_a_library_that_comes_in_by_two_others_is_refused(lua: Path) -> None:
 
 
 def test_every_script_of_the_package_is_loaded_under_its_file_s_name() -> None:
-    folder = Path(scripts.__file__).parent.parent / "lua"
+    folder = Path(ledger.store.scripts.__file__).parent.parent / "lua"
     assert set(SCRIPTS) == {path.stem for path in folder.glob("*.lua")}
-    assert {load(name) for name in SCRIPTS} == set(SCRIPTS.values())
+    assert {load(name, read_all(folder)) for name in SCRIPTS} == set(SCRIPTS.values())
 
 
 def test_every_library_is_used() -> None:
-    folder = Path(scripts.__file__).parent.parent / "lua"
+    folder = Path(ledger.store.scripts.__file__).parent.parent / "lua"
     texts = "\n".join(path.read_text() for path in folder.rglob("*.lua"))
     assert [path.stem for path in (folder / "lib").glob("*.lua") if f"--!include {path.stem}\n" not in texts] == []
 
