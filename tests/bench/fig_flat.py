@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tests.bench.measure import Figure, Goal, Options, plain, say
 from tests.bench.scene import Scene
@@ -13,24 +13,26 @@ from tests.bench.worker_path import SESSIONS, WorkerPath
 
 SIZES = (1_000, 100_000, 1_000_000)
 FILL_AT_ONCE = 50_000
-SLICE = 5_000
-"""Five of them stay below the 50 turns that the smallest size keeps in a session: pruning is not what is compared."""
+SLICE = 4_000
+"""Ten of them stay below the 50 turns that the smallest size keeps in a session: pruning is not what is compared."""
 
 
 def flat_figures(options: Options, sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
-    """Processor time of store and worker per mutation, each size against the first one; slices of one kind."""
-    with Scene() as scene:
+    """Processor time of store and worker per mutation, a store that grows against one of the first size beside it."""
+    first, *larger = sizes
+    with Scene() as small, Scene() as scene:
+        _fill(small.worker_path, 0, first)
+        small.worker_path.slice(2000, names=_some(first))
         path, held = scene.worker_path, 0
-        costs: dict[int, list[tuple[float, float, float]]] = {}
-        for size in sizes:
+        for size in larger:
             before = scene.own_store.memory()
             _fill(path, held, size)
             each = (scene.own_store.memory() - before) / max(1, size - held)
             say(f"  B7: {size:,} sessions hold {each:,.0f} bytes each")
             held = size
             path.slice(2000, names=_some(size))
-            costs[size] = [_cost(path, size) for _ in range(options.rounds)]
-    yield from _figures(sizes, costs)
+            pairs = [(_cost(path, size), _cost(small.worker_path, first)) for _ in range(options.rounds)]
+            yield from _figures(size, first, pairs, last=size == larger[-1])
 
 
 def _fill(path: WorkerPath, held: int, size: int) -> None:
@@ -59,15 +61,11 @@ def _cost(path: WorkerPath, size: int) -> tuple[float, float, float]:
     )
 
 
-def _figures(sizes: tuple[int, ...], costs: dict[int, list[tuple[float, float, float]]]) -> list[Figure]:
-    found = []
-    for size in sizes[1:]:
-        for place, what in enumerate(("store time", "worker time", "commands")):
-            figure = Figure(
-                f"B7 {size:,} {what}", f"{what} per mutation at {size:,} sessions against {sizes[0]:,}", None
-            )
-            if size == sizes[-1]:
-                figure.goal = Goal(1.1, at_most=True)
-            figure.pairs = [(one[place], first[place]) for one, first in zip(costs[size], costs[sizes[0]], strict=True)]
-            found.append(plain(figure, [one / first for one, first in figure.pairs]))
-    return found
+def _figures(
+    size: int, first: int, pairs: Sequence[tuple[tuple[float, float, float], tuple[float, float, float]]], *, last: bool
+) -> Iterator[Figure]:
+    for place, what in enumerate(("store time", "worker time", "commands")):
+        title = f"{what} per mutation at {size:,} sessions against {first:,}"
+        figure = Figure(f"B7 {size:,} {what}", title, Goal(1.1, at_most=True) if last else None)
+        figure.pairs = [(many[place], few[place]) for many, few in pairs]
+        yield plain(figure, [many / few for many, few in figure.pairs])
