@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import random
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,12 +37,23 @@ DURABLE = {
 VALKEY = str(get_binary_path())
 
 
+# Below those that a system gives to connections on their way out. Each process has a part of its own and goes through
+# it, so that what still sends to the port of a process that was killed does not meet a process of another test.
+_FIRST_PORT, _PORTS_EACH, _PARTS = 12_000, 400, 50
+_PART = range(_FIRST_PORT + os.getpid() % _PARTS * _PORTS_EACH, _FIRST_PORT + (os.getpid() % _PARTS + 1) * _PORTS_EACH)
+_PORTS = itertools.cycle(random.Random(os.getpid()).sample(_PART, len(_PART)))
+_PORTS_LOCK = threading.Lock()
+
+
 def free_port() -> int:
     """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    for _ in _PART:
+        with _PORTS_LOCK:
+            port = next(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no port of {_PART} is free")
 
 
 class ValkeyProcess:
