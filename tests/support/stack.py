@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import json
@@ -225,7 +226,9 @@ class Stack:
         """SIGKILL to a process and its children at once: a front door's are the ones that answer."""
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         for pid in (process.pid, *map(int, children)):
-            os.kill(pid, signal.SIGKILL)
+            # One that was to die at a point may have done so in between.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """SIGTERM to all, then SIGKILL to what stays."""
