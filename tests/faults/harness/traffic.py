@@ -140,7 +140,7 @@ class Traffic:
         end = time.monotonic() + timeout
         self.require_sound()
         for handed in list(self.acks.handed):
-            wait_until(lambda handed=handed: self._hand_in(handed), end - time.monotonic(), "an acknowledgement")  # type: ignore[misc]  # handed
+            wait_until(lambda handed=handed: self.hand_in(handed), end - time.monotonic(), "an acknowledgement")  # type: ignore[misc]  # handed
         for handed in self.acks.handed:
             wait_until(lambda handed=handed: self._over(handed), end - time.monotonic(), f"run {handed.run_id} to end")  # type: ignore[misc]  # handed
         self.stop()
@@ -163,7 +163,7 @@ class Traffic:
         body = {"calls": [{"tool": tool, "arguments": arguments} for tool, arguments in calls], "on_error": "continue"}
         handed = Handed(session, delivery, body)
         self.acks.handed.append(handed)
-        self._hand_in(handed)
+        self.hand_in(handed)
         return handed
 
     def _run(self, work: Callable[[], None], pause: float) -> None:
@@ -187,7 +187,7 @@ class Traffic:
             body = {"calls": made, "on_error": "continue"}
         handed = Handed(session, f"{self._prefix}-delivery-{len(self.acks.handed)}", body)
         self.acks.handed.append(handed)
-        self._hand_in(handed)
+        self.hand_in(handed)
 
     def _call(self) -> Call:
         self._calls += 1
@@ -198,7 +198,7 @@ class Traffic:
             arguments["after"] = 0.9
         return ("ask_act" if self._dice.random() < 0.25 else "act"), arguments
 
-    def _hand_in(self, handed: Handed) -> bool:
+    def hand_in(self, handed: Handed) -> bool:
         """Whether the delivery is acknowledged; sent again with the same id until it is."""
         if handed.run_id:
             return True

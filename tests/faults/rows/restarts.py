@@ -59,7 +59,10 @@ def _restart_worker(world: World, traffic: Traffic, name: str) -> float:
 
 def _call(traffic: Traffic, name: str, after: float) -> Handed:
     call = ("act", {"id": name, "secret": traffic.marker, "after": after})
-    return traffic.deliver([call], session=name, delivery="d")
+    handed = traffic.deliver([call], session=name, delivery="d")
+    # The front door that was asked may be the one that is being replaced, or slow.
+    wait_until(lambda: traffic.hand_in(handed), 30, "an acknowledgement")
+    return handed
 
 
 def _pid(world: World, handed: Handed) -> int:
