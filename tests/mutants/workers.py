@@ -48,8 +48,8 @@ WORKERS = (
     Break(
         "C-26",
         GROUP,
-        "                self._queue.remove(mine)\n                raise StoreUnavailable",
-        "                raise StoreUnavailable",
+        'raise StoreUnavailable("the store is too busy", sent=False)',
+        'raise StoreUnavailable("the store is too busy", sent=True)',
         (f"{GROUP_TESTS}::test_a_call_that_waited_too_long_is_never_sent",),
     ),
     Break(
