@@ -48,9 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="pairs a ratio")
     parser.add_argument("--only", default="", help="figures by name, with commas: B1,B3")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="sessions of `flat`, with commas")
-    parser.add_argument("--fsync-ms", type=float, default=0.0, help="make each fsync of every store so much longer")
+    parser.add_argument("--fsync-ms", type=float, default=0.0, help="make each fsync of every Valkey so much longer")
     given = parser.parse_args(arguments)
     if given.fsync_ms:
+        if shutil.which("cc") is None:
+            parser.error("--fsync-ms needs a C compiler: apt-get install gcc libc6-dev")
         os.environ["FSYNC_EXTRA_US"] = str(int(given.fsync_ms * 1000))
     options = Options(given.seconds, given.rounds, frozenset(given.only.split(",")) - {""})
     sizes = tuple(int(size) for size in given.sizes.split(","))
